@@ -2,77 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["ObjectInfo", "ObjectStore", "StoredObject", "Upload"]
+from tiering.errors import BadInput
+from tiering.store.objects import ObjectInfo, ObjectStore, StoredObject, Upload
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectInfo:
-    """One object of a listing; `version` changes whenever the object's bytes do."""
-
-    key: str
-    size_bytes: int
-    version: str
+__all__ = ["ObjectInfo", "ObjectStore", "StoredObject", "Upload", "open_store"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
-    """An object read whole, with the version to hand to `put_if`."""
+def open_store(url: str, env: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open the store that `url` names; nothing is sent to a server yet.
 
-    data: bytes
-    version: str
+    - a path, or `file:///path`: a local directory, made if missing;
+    - `s3://bucket/prefix?endpoint=http://host:port&region=r`: S3 or what speaks it; endpoint
+      and region are optional. Credentials come only from `env` (the process environment by
+      default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) or from the standard
+      AWS files and instance roles, never from the URL.
 
-
-class Upload(Protocol):
-    """A streamed write: nothing is visible under the key before `commit` returned."""
-
-    def write(self, chunk: bytes | memoryview) -> None:
-        """Append `chunk`; raises TransientError when the store failed."""
-
-    def commit(self) -> None:
-        """Make the object durable and visible, atomically."""
-
-    def abort(self) -> None:
-        """Drop what was written; never raises."""
-
-
-class ObjectStore(Protocol):
-    """Objects by key (`a/b/c`, relative to the store's root), durable once a write returns.
-
-    Every method raises TransientError when the store can't be reached or answers 5xx;
-    an outage is never reported as NotFound.
+    Raises BadInput when the URL can't be taken (it is not repeated when it might hold secrets).
     """
+    if url.startswith("s3://"):
+        # Only here: `minio` takes a moment to import, and local stores do without it.
+        from tiering.store.s3 import open_s3_store
 
-    @property
-    def url(self) -> str:
-        """The URL this store was opened with (holds no credentials)."""
+        return open_s3_store(url, os.environ if env is None else env)
+    from tiering.store.local import LocalStore
 
-    def get(self, key: str) -> StoredObject:
-        """Read a (small) object whole; NotFound if there is none."""
+    return LocalStore(_local_path(url))
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Bytes [start, start+length), shorter only at the object's end; NotFound if missing."""
 
-    def size(self, key: str) -> int:
-        """Size in bytes; NotFound if there is none."""
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write a small object whole, replacing what is there."""
-
-    def put_if(self, key: str, data: bytes, *, expected: str | None) -> str:
-        """Write only if the object's version is `expected` (None: does not exist).
-
-        Returns the new version; raises StoreConflict when another version is there.
-        """
-
-    def open_upload(self, key: str) -> Upload:
-        """Start a streamed write of `key`."""
-
-    def delete(self, key: str) -> None:
-        """Remove the object; nothing happens if there is none."""
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """All objects whose key starts with `prefix`, in key order."""
+def _local_path(url: str) -> Path:
+    if "://" not in url:
+        if not url:
+            raise BadInput("the store's URL is empty: give a directory or s3://bucket/prefix")
+        return Path(url).absolute()
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        raise BadInput(f"store URLs are a path, file:///path or s3://bucket, not {parts.scheme}://")
+    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment or not parts.path:
+        raise BadInput("a file URL is file:///absolute/path without host, query or fragment")
+    return Path(unquote(parts.path))
