@@ -32,8 +32,7 @@ def check_topic_name(topic: str) -> str:
     """
     if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
         raise BadInput(
-            f"topic name {topic!r} is not legal in Kafka: "
-            "1 to 249 letters, digits, '.', '_' or '-'"
+            f"topic name {topic!r} is not legal in Kafka: 1 to 249 letters, digits, '.', '_' or '-'"
         )
     return topic
 

@@ -1,0 +1,188 @@
+"""The tier's configuration: read once at the edge, checked at once, handed on as values."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from tiering.errors import BadInput
+
+__all__ = ["EngineConfig", "ServiceConfig", "TierConfig", "default_config", "load_config"]
+
+_NAMESPACE: Final = re.compile(r"[a-z_][a-z0-9_]{0,127}")
+MIB: Final = 1024 * 1024
+_C = TypeVar("_C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """Where the HTTP service listens. Port 0 asks the system for a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise BadInput(f"service.port: {self.port} is not a port (0 to 65535)")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise BadInput("service.tls_cert and service.tls_key: give both or neither")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How the engine works.
+
+    Attributes:
+        cycle_interval_ms: pause between two looks at the ledger when nothing was to do.
+        cycle_bytes_max: native bytes that one cycle takes at most.
+        split_bytes: segments larger than this become several tasks and files.
+        spark_master: where the conversion job runs.
+        spark_conf: further Spark settings, passed on as they are.
+    """
+
+    cycle_interval_ms: int = 200
+    cycle_bytes_max: int = 4096 * MIB
+    split_bytes: int = 256 * MIB
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, low in (("cycle_interval_ms", 10), ("cycle_bytes_max", 1), ("split_bytes", MIB)):
+            if getattr(self, name) < low:
+                raise BadInput(f"engine.{name}: {getattr(self, name)} is below {low}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierConfig:
+    """Everything that `onecopy serve` needs.
+
+    Attributes:
+        store: URL of the object store: a directory, file:///..., or s3://bucket/prefix?endpoint=...
+        warehouse: location below which tables are created; `<store>/warehouse` by default.
+        catalog_name: the catalog's name; engines that share an SQLite catalog must use the same.
+        catalog: PyIceberg catalog properties (uri, type, ...).
+        namespace: the Iceberg namespace of all topic tables.
+    """
+
+    store: str
+    warehouse: str
+    catalog_name: str = "onecopy"
+    catalog: Mapping[str, str]
+    namespace: str = "kafka"
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        if not self.store:
+            raise BadInput("store: missing; give a directory or an s3:// URL")
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise BadInput(
+                f"namespace: {self.namespace!r} must be lower-case letters, digits and '_', "
+                "not starting with a digit"
+            )
+        if "uri" not in self.catalog:
+            raise BadInput("catalog.uri: missing; give sqlite:///FILE or a REST catalog's URL")
+
+    def to_json(self) -> str:
+        """Encode for a child process; inverse: `from_json`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of `to_json`."""
+        return _build(cls, json.loads(text), "")
+
+    def catalog_properties(self) -> dict[str, str]:
+        """PyIceberg's properties for this catalog, with its warehouse."""
+        return {"warehouse": self.warehouse, **self.catalog}
+
+
+def default_config(
+    directory: Path,
+    *,
+    store: str | None = None,
+    catalog_uri: str | None = None,
+    warehouse: str | None = None,
+    namespace: str = "kafka",
+    service: ServiceConfig | None = None,
+    engine: EngineConfig | None = None,
+) -> TierConfig:
+    """The configuration of a tier that lives in `directory`, unless told otherwise.
+
+    Store: `<directory>/store`; catalog: SQLite in `<directory>/catalog.db`; token:
+    `<directory>/token`.
+    """
+    store = store or str(directory / "store")
+    service = service or ServiceConfig(token_file=str(directory / "token"))
+    catalog = {"uri": catalog_uri or f"sqlite:///{directory / 'catalog.db'}"}
+    if catalog["uri"].startswith(("http://", "https://")):
+        catalog["type"] = "rest"
+    return TierConfig(
+        store=store,
+        warehouse=warehouse or warehouse_of(store),
+        catalog=catalog,
+        namespace=namespace,
+        service=service,
+        engine=engine or EngineConfig(),
+    )
+
+
+def warehouse_of(store: str) -> str:
+    """`<store>/warehouse`, a sibling of native/ and ledger/ (the store's query part left off)."""
+    return store.partition("?")[0].rstrip("/") + "/warehouse"
+
+
+def load_config(path: Path) -> TierConfig:
+    """Read a TOML file; every fault is a BadInput that names file and key."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f"{path}: can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not TOML: {error}") from error
+    if isinstance(raw.get("store"), str):
+        raw.setdefault("warehouse", warehouse_of(raw["store"]))
+    try:
+        return _build(TierConfig, raw, "")
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _build(kind: type[_C], raw: object, where: str) -> _C:
+    """Make a config dataclass from plain values; unknown and missing keys are errors."""
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"{where.rstrip('.')}: must be a table of keys")
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    for key in raw:
+        if key not in known:
+            raise BadInput(f"{where}{key}: unknown key; known are {', '.join(known)}")
+    nested = {"service": ServiceConfig, "engine": EngineConfig}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key in nested:
+            values[key] = _build(nested[key], value, f"{where}{key}.")
+        else:
+            values[key] = _checked(value, str(known[key].type), where + key)
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise BadInput(f"{where or 'config: '}{error}") from error
+
+
+def _checked(value: object, annotation: str, where: str) -> object:
+    if annotation.startswith("Mapping"):
+        if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
+            raise BadInput(f"{where}: must be a table of strings")
+        return dict(value)
+    expected = {"str": str, "int": int}[annotation]
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise BadInput(f"{where}: must be {annotation}, not {value!r}")
+    return value
