@@ -1,0 +1,45 @@
+package io.onecopy;
+
+import java.net.http.HttpHeaders;
+import java.nio.charset.StandardCharsets;
+import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * One whole answer of the service: status, headers, body (bounded by what was asked).
+ *
+ * <p>Errors carry {@code {"error": code, "message": text}}. The code is what tells the service's
+ * own "not found" from that of a proxy or of a wrong address.
+ */
+record ServiceAnswer(int status, HttpHeaders headers, byte[] body) {
+    private static final Pattern ERROR = Pattern.compile("\"error\"\\s*:\\s*\"([a-z_]{1,64})\"");
+    private static final Pattern SHA256 = Pattern.compile("\"sha256\"\\s*:\\s*\"([0-9a-f]{64})\"");
+    private static final int SHOWN_CHARS_MAX = 300;
+
+    /** The service's error code, or empty if this answer isn't one of its errors. */
+    String errorCode() {
+        return status < 400 ? "" : first(ERROR).orElse("");
+    }
+
+    /** The digest that the service computed over the body of a copy. */
+    Optional<String> sha256() {
+        return first(SHA256);
+    }
+
+    boolean hasLength() {
+        return headers.firstValue("Content-Length").isPresent();
+    }
+
+    /** Status and the beginning of the body, on one line, for messages. */
+    String describe() {
+        String text = new String(body, 0, Math.min(body.length, SHOWN_CHARS_MAX),
+                StandardCharsets.UTF_8).replaceAll("[^\\x20-\\x7e]+", " ").strip();
+        return "status " + status + (text.isEmpty() ? "" : ": " + text);
+    }
+
+    private Optional<String> first(Pattern pattern) {
+        Matcher matcher = pattern.matcher(new String(body, StandardCharsets.UTF_8));
+        return matcher.find() ? Optional.of(matcher.group(1)) : Optional.empty();
+    }
+}

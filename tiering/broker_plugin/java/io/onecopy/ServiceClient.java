@@ -1,0 +1,189 @@
+package io.onecopy;
+
+import java.io.IOException;
+import java.net.ConnectException;
+import java.net.ProxySelector;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.util.Set;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Requests to the service, each answered whole or failed within its {@link Deadline}.
+ *
+ * <p>One {@link HttpClient} serves all of the broker's copier and reader threads; connections are
+ * kept alive. Its own timeouts end with the response's headers, so every request runs as a future
+ * that the calling thread waits for and cancels. A request that may be repeated and whose
+ * connection broke is tried once more: after a restart of the service the pool is full of dead
+ * connections, and this is how one of them is noticed.
+ */
+final class ServiceClient {
+    private static final int ERROR_BYTES_MAX = 64 << 10;
+    private static final int THREADS = 4;
+    private static final int THREAD_IDLE_SECONDS = 10;
+
+    private final String base;
+    private final ServiceToken token;
+    private final HttpClient http;
+    private final Set<CompletableFuture<?>> inFlight = ConcurrentHashMap.newKeySet();
+    private volatile boolean closed;
+
+    ServiceClient(PluginConfig config) {
+        this.base = config.url() + "/v1/";
+        this.token = config.token();
+        HttpClient.Builder builder = HttpClient.newBuilder()
+                .version(HttpClient.Version.HTTP_1_1)
+                .followRedirects(HttpClient.Redirect.NEVER) // a token goes to one address only
+                .proxy(ProxySelector.of(null))
+                .connectTimeout(config.connectTimeout())
+                .executor(executor());
+        config.trust().map(TrustedCertificates::context).ifPresent(builder::sslContext);
+        this.http = builder.build();
+    }
+
+    /** Daemon threads that end by themselves when idle: nothing to shut down. */
+    private static ThreadPoolExecutor executor() {
+        AtomicInteger number = new AtomicInteger();
+        ThreadPoolExecutor executor = new ThreadPoolExecutor(
+                THREADS, THREADS, THREAD_IDLE_SECONDS, TimeUnit.SECONDS,
+                new LinkedBlockingQueue<>(), task -> {
+                    Thread thread = new Thread(task, "onecopy-http-" + number.incrementAndGet());
+                    thread.setDaemon(true);
+                    return thread;
+                });
+        executor.allowCoreThreadTimeOut(true);
+        return executor;
+    }
+
+    /** GET; the answer has at most {@code bytesMax} bytes (or is an error). */
+    ServiceAnswer get(String path, int bytesMax, Deadline deadline) throws ServiceFailure {
+        HttpRequest.Builder request = request(path).GET();
+        return repeatable(request, Math.max(bytesMax, ERROR_BYTES_MAX), deadline);
+    }
+
+    /** DELETE. */
+    ServiceAnswer delete(String path, Deadline deadline) throws ServiceFailure {
+        return repeatable(request(path).DELETE(), ERROR_BYTES_MAX, deadline);
+    }
+
+    /**
+     * PUT with {@code Expect: 100-continue}: a service that refuses (busy, token) or isn't there
+     * answers before a single byte of the body has left, and the caller can tell by the upload.
+     */
+    ServiceAnswer put(String path, Upload upload, Deadline deadline) throws ServiceFailure {
+        HttpRequest.Builder request = request(path)
+                .header("Content-Type", "application/octet-stream")
+                .expectContinue(true)
+                .PUT(upload);
+        try {
+            return send(request, ERROR_BYTES_MAX, deadline);
+        } catch (ServiceFailure e) {
+            if (e.kind() != ServiceFailure.Kind.BROKEN || upload.started()) {
+                throw e;
+            }
+            return send(request, ERROR_BYTES_MAX, deadline);
+        }
+    }
+
+    /** Ends every request in flight; later ones fail. */
+    void close() {
+        closed = true;
+        inFlight.forEach(future -> future.cancel(true));
+    }
+
+    private HttpRequest.Builder request(String path) {
+        return HttpRequest.newBuilder(URI.create(base + path));
+    }
+
+    private ServiceAnswer repeatable(HttpRequest.Builder request, int bytesMax, Deadline deadline)
+            throws ServiceFailure {
+        try {
+            return send(request, bytesMax, deadline);
+        } catch (ServiceFailure e) {
+            if (e.kind() != ServiceFailure.Kind.BROKEN) {
+                throw e;
+            }
+            return send(request, bytesMax, deadline);
+        }
+    }
+
+    private ServiceAnswer send(HttpRequest.Builder builder, int bytesMax, Deadline deadline)
+            throws ServiceFailure {
+        HttpRequest request = builder.setHeader("Authorization", token.authorization()).build();
+        CompletableFuture<HttpResponse<byte[]>> future =
+                http.sendAsync(request, AnswerBody.atMost(bytesMax));
+        inFlight.add(future);
+        try {
+            if (closed) {
+                future.cancel(true);
+            }
+            HttpResponse<byte[]> response = await(future, deadline, request);
+            if (response.statusCode() == 401) {
+                token.changed(); // so that the broker's next try has the new one
+            }
+            return new ServiceAnswer(response.statusCode(), response.headers(), response.body());
+        } finally {
+            inFlight.remove(future);
+        }
+    }
+
+    private <T> T await(CompletableFuture<T> future, Deadline deadline, HttpRequest request)
+            throws ServiceFailure {
+        while (true) {
+            long nanos = deadline.remainingNanos();
+            if (nanos <= 0) {
+                future.cancel(true);
+                throw failure(ServiceFailure.Kind.EXPIRED, request, deadline.reason(), null);
+            }
+            try {
+                return future.get(nanos, TimeUnit.NANOSECONDS);
+            } catch (TimeoutException e) {
+                continue; // progress may have moved the end meanwhile
+            } catch (InterruptedException e) {
+                future.cancel(true);
+                Thread.currentThread().interrupt();
+                throw failure(ServiceFailure.Kind.INTERRUPTED, request, "interrupted", e);
+            } catch (CancellationException e) {
+                throw failure(ServiceFailure.Kind.CLOSED, request, "the plug-in is closed", e);
+            } catch (ExecutionException e) {
+                throw classified(e.getCause(), request);
+            }
+        }
+    }
+
+    private ServiceFailure classified(Throwable failure, HttpRequest request) {
+        Throwable cause = failure;
+        while (cause instanceof CompletionException && cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        if (closed || cause instanceof CancellationException) {
+            return failure(ServiceFailure.Kind.CLOSED, request, "the plug-in is closed", cause);
+        }
+        boolean unreachable =
+                cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException;
+        String what = cause instanceof IOException && cause.getMessage() != null
+                ? cause.getMessage() : cause.toString();
+        return unreachable
+                ? failure(ServiceFailure.Kind.UNREACHABLE, request,
+                        "can't connect (" + cause.getClass().getSimpleName() + ")", cause)
+                : failure(ServiceFailure.Kind.BROKEN, request, what, cause);
+    }
+
+    private static ServiceFailure failure(
+            ServiceFailure.Kind kind, HttpRequest request, String what, Throwable cause) {
+        return new ServiceFailure(
+                kind, request.method() + " " + request.uri() + ": " + what, cause);
+    }
+}
