@@ -1,0 +1,155 @@
+"""Runs the tier service under uvicorn: listening, TLS, the ready file."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from tiering.errors import BadInput
+from tiering.service.app import build_app
+from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits
+from tiering.store.objects import ObjectStore
+
+__all__ = ["ServiceServer", "read_token", "run"]
+
+_TOKEN_BYTES_MAX = 4096
+_log = logging.getLogger("onecopy.service")
+
+
+class ServiceServer(uvicorn.Server):
+    """A server on a socket bound at once; writes the ready file when it takes requests.
+
+    From another thread: `serve_until_stopped` there, `stop()` here.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        token: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        ready_file: Path | None = None,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
+        allow_plain: bool = False,
+        limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+    ) -> None:
+        if (tls_cert is None) != (tls_key is None):
+            raise BadInput("TLS needs both a certificate and its key")
+        if tls_cert is None and not allow_plain and not _is_loopback(host):
+            raise BadInput(
+                f"{host} is not a loopback address: give a TLS certificate and key, or say that "
+                "the network between the brokers and this service is trusted"
+            )
+        super().__init__(
+            uvicorn.Config(
+                build_app(store, token, limits),
+                http="httptools",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                lifespan="on",
+                timeout_keep_alive=limits.keep_alive_s,
+                timeout_graceful_shutdown=5,
+                ssl_certfile=tls_cert,
+                ssl_keyfile=tls_key,
+            )
+        )
+        self._ready_file = ready_file
+        self._socket = _listen(host, port)
+        bound_host, bound_port = self._socket.getsockname()[:2]
+        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+        self.url = f"{'https' if tls_cert else 'http'}://{shown}:{bound_port}"
+
+    def serve_until_stopped(self) -> None:
+        """Serve in this thread until `stop`, SIGTERM or SIGINT."""
+        try:
+            super().run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Ask the server to end; requests under way have a few seconds."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, then tell who waits for it."""
+        await super().startup(sockets)
+        if self.started and not self.should_exit:
+            _log.info("serving at %s", self.url)
+            if self._ready_file is not None:
+                write_ready_file(self._ready_file, self.url)
+
+
+def run(
+    store: ObjectStore,
+    token: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    ready_file: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    allow_plain: bool = False,
+    limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+) -> None:
+    """Serve until SIGTERM or SIGINT; port 0 takes a free one, which the ready file tells.
+
+    Raises BadInput for a setup that can't or shouldn't be served.
+    """
+    ServiceServer(
+        store,
+        token,
+        host=host,
+        port=port,
+        ready_file=ready_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        allow_plain=allow_plain,
+        limits=limits,
+    ).serve_until_stopped()
+
+
+def read_token(path: Path) -> str:
+    """The token in a file, without the white space around it; raises BadInput."""
+    try:
+        data = path.read_bytes()[:_TOKEN_BYTES_MAX]
+    except OSError as error:
+        raise BadInput(f"token file {path}: {error.strerror}") from error
+    return data.decode("ascii", errors="replace").strip()
+
+
+def write_ready_file(path: Path, url: str) -> None:
+    """Write {url, pid} so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BadInput(f"can't listen on {host}:{port}: {error.strerror}") from error
+    return listener
