@@ -20,8 +20,8 @@ final class OutageLog {
         boolean silent = failure instanceof RetriableRemoteStorageException;
         if (silent && failing.compareAndSet(false, true)) {
             LOG.log(System.Logger.Level.WARNING,
-                    "Segments can't be copied now, the broker will try again: {0}",
-                    failure.getMessage());
+                    "No segment can be copied now, the broker will try again: "
+                            + failure.getMessage());
         }
     }
 

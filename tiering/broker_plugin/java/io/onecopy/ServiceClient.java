@@ -69,8 +69,7 @@ final class ServiceClient {
 
     /** GET; the answer has at most {@code bytesMax} bytes (or is an error). */
     ServiceAnswer get(String path, int bytesMax, Deadline deadline) throws ServiceFailure {
-        HttpRequest.Builder request = request(path).GET();
-        return repeatable(request, Math.max(bytesMax, ERROR_BYTES_MAX), deadline);
+        return repeatable(request(path).GET(), Math.max(bytesMax, ERROR_BYTES_MAX), deadline);
     }
 
     /** DELETE. */
@@ -88,13 +87,33 @@ final class ServiceClient {
                 .expectContinue(true)
                 .PUT(upload);
         try {
-            return send(request, ERROR_BYTES_MAX, deadline);
+            return send(request, refusalAtHead(upload), deadline);
         } catch (ServiceFailure e) {
             if (e.kind() != ServiceFailure.Kind.BROKEN || upload.started()) {
                 throw e;
             }
-            return send(request, ERROR_BYTES_MAX, deadline);
+            return send(request, refusalAtHead(upload), deadline);
         }
+    }
+
+    /**
+     * Takes an answer that comes instead of "100 Continue" from its head alone: the JDK reads the
+     * body of such an answer, throws it away and then waits for it (seen with Java 17). Ending
+     * the exchange there also closes the connection, on which a body that was announced and never
+     * sent would be mistaken for the next request.
+     */
+    private static Reception refusalAtHead(Upload upload) {
+        return answer -> info -> {
+            if (!upload.started()) {
+                answer.complete(new ServiceAnswer(info.statusCode(), info.headers(), new byte[0]));
+            }
+            return AnswerBody.atMost(ERROR_BYTES_MAX).apply(info);
+        };
+    }
+
+    /** Makes the body's handler for one try, given the future of that try's answer. */
+    private interface Reception {
+        HttpResponse.BodyHandler<byte[]> handler(CompletableFuture<ServiceAnswer> answer);
     }
 
     /** Ends every request in flight; later ones fail. */
@@ -109,50 +128,60 @@ final class ServiceClient {
 
     private ServiceAnswer repeatable(HttpRequest.Builder request, int bytesMax, Deadline deadline)
             throws ServiceFailure {
+        Reception whole = answer -> AnswerBody.atMost(bytesMax);
         try {
-            return send(request, bytesMax, deadline);
+            return send(request, whole, deadline);
         } catch (ServiceFailure e) {
             if (e.kind() != ServiceFailure.Kind.BROKEN) {
                 throw e;
             }
-            return send(request, bytesMax, deadline);
+            return send(request, whole, deadline);
         }
     }
 
-    private ServiceAnswer send(HttpRequest.Builder builder, int bytesMax, Deadline deadline)
+    private ServiceAnswer send(HttpRequest.Builder builder, Reception reception, Deadline deadline)
             throws ServiceFailure {
         HttpRequest request = builder.setHeader("Authorization", token.authorization()).build();
-        CompletableFuture<HttpResponse<byte[]>> future =
-                http.sendAsync(request, AnswerBody.atMost(bytesMax));
-        inFlight.add(future);
+        CompletableFuture<ServiceAnswer> answer = new CompletableFuture<>();
+        CompletableFuture<HttpResponse<byte[]>> exchange =
+                http.sendAsync(request, reception.handler(answer));
+        exchange.whenComplete((response, failure) -> {
+            if (failure == null) {
+                answer.complete(new ServiceAnswer(
+                        response.statusCode(), response.headers(), response.body()));
+            } else {
+                answer.completeExceptionally(failure);
+            }
+        });
+        inFlight.add(exchange);
         try {
             if (closed) {
-                future.cancel(true);
+                exchange.cancel(true);
             }
-            HttpResponse<byte[]> response = await(future, deadline, request);
-            if (response.statusCode() == 401) {
+            ServiceAnswer whole = await(answer, deadline, request);
+            if (whole.status() == 401) {
                 token.changed(); // so that the broker's next try has the new one
             }
-            return new ServiceAnswer(response.statusCode(), response.headers(), response.body());
+            return whole;
         } finally {
-            inFlight.remove(future);
+            inFlight.remove(exchange);
+            exchange.cancel(true); // does nothing to one that has ended
         }
     }
 
-    private <T> T await(CompletableFuture<T> future, Deadline deadline, HttpRequest request)
+    private ServiceAnswer await(
+            CompletableFuture<ServiceAnswer> answer, Deadline deadline, HttpRequest request)
             throws ServiceFailure {
         while (true) {
             long nanos = deadline.remainingNanos();
             if (nanos <= 0) {
-                future.cancel(true);
                 throw failure(ServiceFailure.Kind.EXPIRED, request, deadline.reason(), null);
             }
             try {
-                return future.get(nanos, TimeUnit.NANOSECONDS);
+                return answer.get(nanos, TimeUnit.NANOSECONDS);
             } catch (TimeoutException e) {
                 continue; // progress may have moved the end meanwhile
             } catch (InterruptedException e) {
-                future.cancel(true);
                 Thread.currentThread().interrupt();
                 throw failure(ServiceFailure.Kind.INTERRUPTED, request, "interrupted", e);
             } catch (CancellationException e) {
