@@ -1,0 +1,179 @@
+"""How far each topic and partition has come: ledger and table, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tiering.commit import TableState
+from tiering.errors import NotFound, TieringError
+from tiering.ledger import LedgerEntry, SegmentState
+from tiering.planning import group_by_partition
+from tiering.store import ObjectStore
+
+__all__ = [
+    "HEARTBEAT_KEY",
+    "PartitionStatus",
+    "TierStatus",
+    "TopicStatus",
+    "collect_status",
+    "read_heartbeat",
+]
+
+HEARTBEAT_KEY: Final = "engine/heartbeat.json"
+"""Object that the engine rewrites as it works; `/metrics` and `status` read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One partition; offsets are Kafka's, sizes bytes.
+
+    Attributes:
+        log_start: first offset that the tier holds in native form, None when it holds none.
+        tier_end: offset after the last one handed to the tier.
+        watermark: next offset to come into the table, None before the first conversion.
+        lag: offsets handed to the tier that are not in the table yet.
+        pending_segments, pending_bytes: segments that still have offsets to convert.
+        quarantined: reasons of quarantined segments.
+    """
+
+    partition: int
+    log_start: int | None
+    tier_end: int
+    watermark: int | None
+    lag: int
+    pending_segments: int
+    pending_bytes: int
+    quarantined: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """One topic id with its table; `problem` says what stops it, None when nothing does."""
+
+    topic: str
+    topic_id: str
+    table: str
+    snapshot_id: int | None
+    files: int
+    file_bytes: int
+    problem: str | None
+    partitions: tuple[PartitionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStatus:
+    """All topics, and when the engine was last seen at work (epoch ms)."""
+
+    engine_seen_at_ms: int | None
+    topics: tuple[TopicStatus, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        return asdict(self)
+
+
+def collect_status(
+    entries: Iterable[LedgerEntry],
+    *,
+    state_of: Callable[[str, str], TableState],
+    files_of: Callable[[TableState], tuple[int, int]],
+    heartbeat: Mapping[str, Any],
+) -> TierStatus:
+    """Put ledger, tables and the engine's heartbeat together.
+
+    Args:
+        state_of: (topic, topic id) -> its table's state; raises NotFound before the first
+            conversion.
+        files_of: table state -> (data files, their bytes) of the current snapshot.
+    """
+    groups: dict[str, list[LedgerEntry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.metadata.id.topic_id, []).append(entry)
+    problems: Mapping[str, str] = heartbeat.get("problems", {})
+    topics = [
+        _topic(topic_id, group, state_of, files_of, problems)
+        for topic_id, group in sorted(groups.items(), key=lambda g: g[1][0].metadata.topic)
+    ]
+    return TierStatus(engine_seen_at_ms=heartbeat.get("at_ms"), topics=tuple(topics))
+
+
+def read_heartbeat(store: ObjectStore) -> dict[str, Any]:
+    """The engine's last heartbeat, empty when it never wrote one."""
+    try:
+        raw = json.loads(store.get(HEARTBEAT_KEY).data)
+    except (NotFound, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _topic(
+    topic_id: str,
+    group: Sequence[LedgerEntry],
+    state_of: Callable[[str, str], TableState],
+    files_of: Callable[[TableState], tuple[int, int]],
+    problems: Mapping[str, str],
+) -> TopicStatus:
+    topic = group[0].metadata.topic
+    state: TableState | None = None
+    files, file_bytes = 0, 0
+    problem = _problem_of(topic, problems)
+    try:
+        state = state_of(topic, topic_id)
+        files, file_bytes = files_of(state)
+        problem = state.flagged or problem
+    except NotFound:
+        problem = problem or "no table yet"
+    except (TieringError, OSError) as error:
+        problem = str(error)
+    partitions = group_by_partition(group)
+    return TopicStatus(
+        topic=topic,
+        topic_id=topic_id,
+        table=".".join(state.identifier) if state else "",
+        snapshot_id=state.snapshot_id if state else None,
+        files=files,
+        file_bytes=file_bytes,
+        problem=problem,
+        partitions=tuple(_partition(p, partitions[p], state) for p in sorted(partitions)),
+    )
+
+
+def _problem_of(topic: str, problems: Mapping[str, str]) -> str | None:
+    """A problem is reported under the topic's name or `<topic>-<partition>`."""
+    if topic in problems:
+        return problems[topic]
+    for name, problem in sorted(problems.items()):
+        head, _, partition = name.rpartition("-")
+        if head == topic and partition.isdigit():
+            return f"partition {partition}: {problem}"
+    return None
+
+
+def _partition(
+    partition: int, entries: Sequence[LedgerEntry], state: TableState | None
+) -> PartitionStatus:
+    mark = state.watermarks.get(partition) if state else None
+    reached = mark.offset if mark else 0
+    live = [e for e in entries if not e.delete_requested]
+    pending = [
+        e for e in live if e.state is SegmentState.UPLOADED and e.metadata.end_offset >= reached
+    ]
+    tier_end = max((e.metadata.end_offset + 1 for e in live), default=reached)
+    first = min((e.metadata.start_offset for e in live), default=None)
+    return PartitionStatus(
+        partition=partition,
+        log_start=first,
+        tier_end=tier_end,
+        watermark=mark.offset if mark else None,
+        lag=max(0, tier_end - max(reached, first or 0)),
+        pending_segments=len(pending),
+        pending_bytes=sum(e.metadata.size_bytes for e in pending),
+        quarantined=tuple(
+            f"{e.metadata.id.path}: byte {e.quarantine.position}: {e.quarantine.reason}"
+            for e in live
+            if e.quarantine is not None
+        ),
+    )
