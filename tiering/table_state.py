@@ -1,0 +1,170 @@
+"""What a table's metadata says of our progress: watermarks, and whether they can be trusted. Pure.
+
+Every snapshot of ours repeats all watermarks and its cycle id in its summary. So what counts is
+the newest ancestor of main that carries them; it changes with the rows, in one commit. The table
+property of the same name is a copy for people, and the truth only once all our snapshots have
+been expired.
+
+Somebody may have rolled the table back. It shows in two ways: a snapshot of ours is newer than
+the one that main knows (or than all that main knows), or the property says more than main does.
+Snapshots that others put on top of ours (rewrites, deletes) and expired snapshots are no rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from tiering.errors import FatalError
+from tiering.watermarks import (
+    CYCLE_ID_SUMMARY,
+    TOPIC_ID_PROPERTY,
+    WATERMARKS_PROPERTY,
+    Watermark,
+    decode_watermarks,
+)
+
+__all__ = ["TableState", "landed_snapshot", "read_state", "summary_watermarks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One reading of a table.
+
+    Attributes:
+        identifier: (namespace..., table name).
+        uuid: the table's own, which a rename keeps.
+        snapshot_id: head of main, None while the table is empty.
+        topic_id: the Kafka topic that the table belongs to; "" if the property is gone.
+        watermarks: by Kafka partition; partitions without rows or progress are missing.
+        flagged: why nothing may be converted or retired until somebody has looked, or None.
+    """
+
+    identifier: tuple[str, ...]
+    uuid: str
+    snapshot_id: int | None
+    topic_id: str
+    watermarks: Mapping[int, Watermark]
+    flagged: str | None = None
+
+
+def read_state(identifier: tuple[str, ...], metadata: TableMetadata) -> TableState:
+    """Read the state from a table's metadata; what is damaged or unclear becomes a flag."""
+    name = ".".join(identifier)
+    head = _head_id(metadata)
+    watermarks: Mapping[int, Watermark] = {}
+    try:
+        watermarks, flagged = _judge(name, metadata)
+    except FatalError as error:
+        flagged = str(error)
+    return TableState(
+        identifier=identifier,
+        uuid=str(metadata.table_uuid),
+        snapshot_id=head,
+        topic_id=metadata.properties.get(TOPIC_ID_PROPERTY, ""),
+        watermarks=watermarks,
+        flagged=flagged,
+    )
+
+
+def landed_snapshot(
+    metadata: TableMetadata, snapshot_ids: Collection[int], cycle_id: str
+) -> Snapshot | None:
+    """The ancestor of main that is one of `snapshot_ids` or carries `cycle_id`, if any."""
+    for snapshot in _ancestors(metadata):
+        if snapshot.snapshot_id in snapshot_ids or _summary(snapshot, CYCLE_ID_SUMMARY) == cycle_id:
+            return snapshot
+    return None
+
+
+def summary_watermarks(snapshot: Snapshot, *, table: str) -> Mapping[int, Watermark]:
+    """The watermarks that a snapshot of ours carries. Raises FatalError if they are damaged."""
+    return decode_watermarks(_summary(snapshot, WATERMARKS_PROPERTY), table=table)
+
+
+def _judge(table: str, metadata: TableMetadata) -> tuple[Mapping[int, Watermark], str | None]:
+    newest, oldest_seen = _newest_of_ours(metadata)
+    floor = newest or oldest_seen
+    lost = _newer_of_ours(metadata, floor)
+    text = metadata.properties.get(WATERMARKS_PROPERTY)
+    if newest is not None:
+        marks = summary_watermarks(newest, table=table)
+    elif oldest_seen is not None and oldest_seen.parent_snapshot_id is not None:
+        if text is None:
+            return {}, (
+                f"table {table}: property {WATERMARKS_PROPERTY} is gone and every snapshot that "
+                "carried the watermarks has expired; set the property again"
+            )
+        marks = decode_watermarks(text, table=table)
+    else:
+        marks = {}
+    if lost is not None:
+        return marks, (
+            f"table {table}: snapshot {lost.snapshot_id} of cycle "
+            f"{_summary(lost, CYCLE_ID_SUMMARY)} is not an ancestor of main any more: somebody "
+            "rolled the table back; nothing is converted or retired until that is settled"
+        )
+    return marks, _property_ahead(table, decode_watermarks(text, table=table), marks)
+
+
+def _property_ahead(
+    table: str, stated: Mapping[int, Watermark], marks: Mapping[int, Watermark]
+) -> str | None:
+    """Say where the property claims more than main: rows were taken away, or it was edited."""
+    for partition, mark in sorted(stated.items()):
+        known = marks.get(partition)
+        if known is None or mark.offset > known.offset:
+            return (
+                f"table {table}: property {WATERMARKS_PROPERTY} has partition {partition} at "
+                f"offset {mark.offset}, main's snapshots have it at "
+                f"{known.offset if known else 'none'}: the table was rolled back or the property "
+                "edited; nothing is converted or retired until that is settled"
+            )
+    return None
+
+
+def _newest_of_ours(metadata: TableMetadata) -> tuple[Snapshot | None, Snapshot | None]:
+    """Main's newest ancestor that carries watermarks, and the last ancestor looked at."""
+    last = None
+    for last in _ancestors(metadata):
+        if _summary(last, WATERMARKS_PROPERTY) is not None:
+            return last, last
+    return None, last
+
+
+def _newer_of_ours(metadata: TableMetadata, floor: Snapshot | None) -> Snapshot | None:
+    """A snapshot of ours made after `floor`.
+
+    `floor` is main's newest of ours, or else the oldest ancestor that is still known. Sequence
+    numbers rise along the chain of ancestors, so a newer one of ours can't be among them.
+    """
+    above = -1 if floor is None else floor.sequence_number or 0
+    newer = [
+        s
+        for s in metadata.snapshots
+        if (s.sequence_number or 0) > above and _summary(s, WATERMARKS_PROPERTY) is not None
+    ]
+    return max(newer, key=lambda s: s.sequence_number or 0, default=None)
+
+
+def _ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Main's snapshots from its head backwards, as far as they have not expired."""
+    by_id = {s.snapshot_id: s for s in metadata.snapshots}
+    at = _head_id(metadata)
+    while at is not None and (snapshot := by_id.pop(at, None)) is not None:
+        yield snapshot
+        at = snapshot.parent_snapshot_id
+
+
+def _head_id(metadata: TableMetadata) -> int | None:
+    main = metadata.refs.get(MAIN_BRANCH)
+    return None if main is None else main.snapshot_id
+
+
+def _summary(snapshot: Snapshot, key: str) -> str | None:
+    summary = snapshot.summary
+    return None if summary is None else summary.additional_properties.get(key)
