@@ -26,6 +26,7 @@ SOURCE_ROOT: Final = Path(__file__).parent / "java"
 JAR: Final = Path(__file__).parent / "onecopy-broker-plugin.jar"
 JAVA_RELEASE: Final = 17  # the oldest Java that Kafka 4 brokers run on
 
+_LIBS_VARIABLE: Final = "ONECOPY_KAFKA_LIBS"
 _DIGEST_ENTRY: Final = "META-INF/onecopy-source.sha256"
 _MANIFEST: Final = (
     "Manifest-Version: 1.0\r\n"
@@ -61,9 +62,14 @@ def is_current(jar: Path) -> bool:
 
 
 def kafka_jars(directory: Path | None = None) -> tuple[Path, ...]:
-    """Kafka's jars to compile against: those in `directory`, else the project's own download."""
+    """Kafka's jars to compile against: those in `directory`, else the project's own download.
+
+    The environment's ONECOPY_KAFKA_LIBS names a directory for builds without a network.
+    """
+    if directory is None and (named := os.environ.get(_LIBS_VARIABLE)):
+        directory = Path(named)
     if directory is None:
-        from tiering import jars  # needs the installed project, which a build hook doesn't have
+        from tiering import jars  # only where nothing else was named: it may have to download
 
         return tuple(jars.kafka_jars())
     found = tuple(sorted(directory.glob("*.jar")))
