@@ -31,8 +31,8 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if keys may start with it: a key, a key cut anywhere, or nothing."""
-    directory, _, name = prefix.rpartition("/")
-    if directory:
+    directory, slash, name = prefix.rpartition("/")
+    if slash:
         check_key(directory)
     if name not in {"", ".", ".."} and not _is_plain(name):
         raise BadInput(f"key prefix {prefix!r} is not allowed")
