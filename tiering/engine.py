@@ -1,0 +1,381 @@
+"""The engine: observe -> plan -> apply, in one loop that may be stopped and started anywhere.
+
+It holds no state that matters: the ledger says which segments there are, the tables say how
+far each partition has come. Everything it does is either repeatable or atomic.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from tiering.commit import AppendOutcome, TableAppend, TableState
+from tiering.errors import NotFound, TieringError
+from tiering.ledger import Ledger, LedgerEntry, Quarantine, SegmentState
+from tiering.planning import (
+    PartitionPlan,
+    SegmentRange,
+    epochs_until,
+    group_by_partition,
+    plan_partition,
+)
+from tiering.segments import SegmentId
+from tiering.tasks import (
+    ConversionResult,
+    ConversionTask,
+    Converter,
+    DataFileEntry,
+    TableTarget,
+)
+from tiering.watermarks import Watermark
+
+__all__ = ["Backlog", "CycleReport", "Engine", "Tables", "TopicPlan"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Tables(Protocol):
+    """The catalog as the engine uses it."""
+
+    def ensure(self, topic: str, topic_id: str) -> TableState:
+        """State of the topic id's table, made if there is none."""
+
+    def target(self, state: TableState) -> TableTarget:
+        """Where workers write files for it."""
+
+    def append(self, plan: TableAppend) -> AppendOutcome:
+        """Commit files and watermarks in one snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """What one cycle does for one topic id."""
+
+    topic: str
+    topic_id: str
+    state: TableState
+    partitions: tuple[PartitionPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What of a topic was still to convert when the cycle began."""
+
+    watermark_lag_offsets: int
+    pending_segments: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """What one cycle did. `problems` maps a topic or `topic-partition` to what stops it."""
+
+    segments: int = 0
+    rows: int = 0
+    native_bytes: int = 0
+    commits: int = 0
+    problems: Mapping[str, str] = field(default_factory=dict)
+    backlog: Mapping[str, Backlog] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to convert."""
+        return self.segments == 0
+
+
+class Engine:
+    """Runs cycles. Time, randomness and every effect come in from outside.
+
+    Args:
+        reached: called with the name of each step as it is passed; a crash test kills the
+            process there.
+        split: turns a task over a large segment into several.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        tables: Tables,
+        converter: Converter,
+        store_url: str,
+        bytes_max: int,
+        split: Callable[[ConversionTask, LedgerEntry], Sequence[ConversionTask]],
+        new_cycle_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        reached: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._ledger = ledger
+        self._tables = tables
+        self._converter = converter
+        self._store_url = store_url
+        self._bytes_max = bytes_max
+        self._split = split
+        self._new_cycle_id = new_cycle_id
+        self._reached = reached
+        self._seen: frozenset[SegmentId] = frozenset()
+
+    def run_cycle(self) -> CycleReport:
+        """One cycle over all topics. Raises TransientError when store or Spark is out."""
+        entries = list(self._ledger.scan())
+        seen, self._seen = self._seen, frozenset(e.metadata.id for e in entries)
+        problems: dict[str, str] = {}
+        plans = self._plan(entries, seen, problems)
+        tasks, owners = self._tasks(plans)
+        self._reached("planned")
+        results = self._convert(tasks)
+        self._reached("converted")
+        done = _by_range(results, owners)
+        commits = 0
+        for plan in plans:
+            try:
+                commits += self._commit(plan, done, problems)
+            except (TieringError, OSError) as error:
+                problems[plan.topic] = str(error)
+                _log.warning("topic %s: %s", plan.topic, error)
+        return CycleReport(
+            segments=len(done),
+            rows=sum(r.rows for r in results),
+            native_bytes=sum(r.native_bytes for r in results),
+            commits=commits,
+            problems=problems,
+            backlog=_backlog(entries),
+        )
+
+    def _plan(
+        self,
+        entries: Sequence[LedgerEntry],
+        seen: frozenset[SegmentId],
+        problems: dict[str, str],
+    ) -> list[TopicPlan]:
+        plans = []
+        for topic, topic_id, group in _pending_topics(entries):
+            try:
+                state = self._tables.ensure(topic, topic_id)
+            except (TieringError, OSError) as error:
+                problems[topic] = str(error)
+                _log.warning("topic %s: %s", topic, error)
+                continue
+            if state.flagged is not None:
+                problems[topic] = state.flagged
+                continue
+            plan = self._plan_topic(topic, topic_id, state, group, seen)
+            for partition in plan.partitions:
+                if partition.stall is not None:
+                    problems[f"{topic}-{partition.partition}"] = partition.stall.reason
+            self._settle(plan, group)
+            plans.append(plan)
+        return plans
+
+    def _plan_topic(
+        self,
+        topic: str,
+        topic_id: str,
+        state: TableState,
+        entries: Iterable[LedgerEntry],
+        seen: frozenset[SegmentId],
+    ) -> TopicPlan:
+        partitions = tuple(
+            plan_partition(
+                partition,
+                group,
+                state.watermarks.get(partition),
+                seen_before=seen,
+                bytes_max=self._bytes_max,
+            )
+            for partition, group in sorted(group_by_partition(entries).items())
+        )
+        return TopicPlan(topic=topic, topic_id=topic_id, state=state, partitions=partitions)
+
+    def _settle(self, plan: TopicPlan, entries: Iterable[LedgerEntry]) -> None:
+        """Mark segments that lie wholly below the watermark: a crash after a commit, or a copy
+        whose offsets another copy has brought."""
+        marks = plan.state.watermarks
+        for entry in entries:
+            mark = marks.get(entry.metadata.id.partition)
+            if mark is not None and _is_pending(entry) and entry.metadata.end_offset < mark.offset:
+                self._advance(entry.metadata.id)
+
+    def _tasks(
+        self, plans: Sequence[TopicPlan]
+    ) -> tuple[list[ConversionTask], dict[int, SegmentRange]]:
+        tasks: list[ConversionTask] = []
+        owners: dict[int, SegmentRange] = {}
+        for plan in plans:
+            ranges = [r for p in plan.partitions for r in p.ranges]
+            if not ranges:
+                continue
+            target = self._tables.target(plan.state)
+            for each in ranges:
+                for task in self._split(self._task(each, target), each.entry):
+                    owners[len(tasks)] = each
+                    tasks.append(replace(task, task_id=len(tasks)))
+        return tasks, owners
+
+    def _task(self, each: SegmentRange, target: TableTarget) -> ConversionTask:
+        meta = each.entry.metadata
+        return ConversionTask(
+            task_id=0,
+            layout="onecopy",
+            store_url=self._store_url,
+            segment_path=meta.id.path,
+            topic=meta.topic,
+            topic_id=meta.id.topic_id,
+            partition=meta.id.partition,
+            segment_start_offset=meta.start_offset,
+            segment_end_offset=meta.end_offset,
+            leader_epochs=meta.leader_epochs,
+            index_parts=each.entry.parts,
+            from_offset=each.from_offset,
+            to_offset=each.to_offset,
+            start_position=0,
+            end_position=None,
+            target=target,
+        )
+
+    def _convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
+        return self._converter.convert(tasks) if tasks else ()
+
+    def _commit(
+        self,
+        plan: TopicPlan,
+        done: Mapping[SegmentId, Sequence[ConversionResult]],
+        problems: dict[str, str],
+    ) -> int:
+        moved: dict[int, Watermark] = {}
+        files: dict[int, tuple[DataFileEntry, ...]] = {}
+        finished: list[SegmentId] = []
+        for partition in plan.partitions:
+            mark, entries, segments = self._gather(plan, partition, done, problems)
+            if mark is not None:
+                moved[partition.partition] = mark
+                files[partition.partition] = entries
+                finished += segments
+        if not moved:
+            return 0
+        outcome = self._tables.append(
+            TableAppend(
+                identifier=plan.state.identifier,
+                topic=plan.topic,
+                topic_id=plan.topic_id,
+                cycle_id=self._new_cycle_id(),
+                base=plan.state,
+                expected={p: plan.state.watermarks.get(p) for p in moved},
+                moved=moved,
+                files=files,
+            )
+        )
+        self._reached("committed")
+        for segment in finished:
+            if segment.partition in outcome.landed:
+                self._advance(segment)
+        self._reached("settled")
+        return 1
+
+    def _gather(
+        self,
+        plan: TopicPlan,
+        partition: PartitionPlan,
+        done: Mapping[SegmentId, Sequence[ConversionResult]],
+        problems: dict[str, str],
+    ) -> tuple[Watermark | None, tuple[DataFileEntry, ...], list[SegmentId]]:
+        """Files of a partition's ranges up to the first that failed, and the new watermark."""
+        mark: Watermark | None = None
+        epochs = partition.watermark.leader_epochs if partition.watermark else ()
+        entries: list[DataFileEntry] = []
+        finished: list[SegmentId] = []
+        for each in partition.ranges:
+            meta = each.entry.metadata
+            results = done[meta.id]
+            failed = next((r for r in results if r.failure is not None), None)
+            if failed is not None:
+                problems[f"{plan.topic}-{partition.partition}"] = self._failed(each, failed)
+                break
+            epochs = epochs_until(epochs, each.entry, each.to_offset)
+            mark = Watermark(offset=each.to_offset, leader_epochs=epochs)
+            entries += [e for r in results for e in r.entries]
+            finished.append(meta.id)
+        return mark, tuple(entries), finished
+
+    def _failed(self, each: SegmentRange, result: ConversionResult) -> str:
+        """Quarantine a corrupt segment; anything else is tried again in the next cycle."""
+        failure = result.failure
+        assert failure is not None  # noqa: S101 - the caller has looked
+        where = f"segment {each.entry.metadata.id.path}: byte {failure.position}: {failure.reason}"
+        _log.warning("%s: %s (%s)", each.entry.metadata, failure.reason, failure.kind)
+        if failure.kind == "corrupt":
+            mark = Quarantine(reason=failure.reason, position=failure.position)
+            self._ledger.update(
+                each.entry.metadata.id, lambda entry: replace(entry, quarantine=mark)
+            )
+            return where + " (quarantined; its native copy is kept and served)"
+        return where
+
+    def _advance(self, segment: SegmentId) -> None:
+        try:
+            self._ledger.advance(segment, SegmentState.CONVERTED)
+        except NotFound:
+            _log.info("segment %s: its ledger object is gone", segment.path)
+
+
+def _is_pending(entry: LedgerEntry) -> bool:
+    return entry.state is SegmentState.UPLOADED and not entry.delete_requested
+
+
+def _pending_topics(
+    entries: Iterable[LedgerEntry],
+) -> list[tuple[str, str, list[LedgerEntry]]]:
+    """(topic, topic id, all entries) of every topic id that has something to convert.
+
+    Older topic ids come first, so that of a topic that was deleted and made again the former
+    table is there to be renamed before the new one takes the name.
+    """
+    groups: dict[str, list[LedgerEntry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.metadata.id.topic_id, []).append(entry)
+    return [
+        (group[0].metadata.topic, topic_id, group)
+        for topic_id, group in sorted(
+            groups.items(), key=lambda item: (min(e.uploaded_at_ms for e in item[1]), item[0])
+        )
+        if any(_is_pending(e) for e in group)
+    ]
+
+
+def _by_range(
+    results: Iterable[ConversionResult], owners: Mapping[int, SegmentRange]
+) -> dict[SegmentId, list[ConversionResult]]:
+    done: dict[SegmentId, list[ConversionResult]] = {}
+    for result in sorted(results, key=lambda r: r.task_id):
+        done.setdefault(owners[result.task_id].entry.metadata.id, []).append(result)
+    return done
+
+
+def _backlog(entries: Iterable[LedgerEntry]) -> dict[str, Backlog]:
+    """Per topic, from the ledger alone: copies that overlap count once for their offsets."""
+    topics: dict[str, list[LedgerEntry]] = {}
+    for entry in entries:
+        if not entry.delete_requested:
+            topics.setdefault(entry.metadata.topic, []).append(entry)
+    return {
+        topic: Backlog(
+            watermark_lag_offsets=sum(
+                _offsets_pending(group) for group in group_by_partition(held).values()
+            ),
+            pending_segments=sum(_is_pending(e) for e in held),
+            quarantined=sum(e.quarantine is not None for e in held),
+        )
+        for topic, held in topics.items()
+    }
+
+
+def _offsets_pending(entries: Sequence[LedgerEntry]) -> int:
+    """Offsets of pending segments that no converted segment of the partition reaches."""
+    pending = [e.metadata for e in entries if _is_pending(e)]
+    if not pending:
+        return 0
+    reached = max((e.metadata.end_offset + 1 for e in entries if not _is_pending(e)), default=0)
+    first = max(min(m.start_offset for m in pending), reached)
+    return max(0, max(m.end_offset for m in pending) + 1 - first)

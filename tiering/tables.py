@@ -1,0 +1,93 @@
+"""The topics' tables as engine, status and command line use them: one catalog, one namespace."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tiering.catalog import (
+    CatalogConfig,
+    ensure_table,
+    former_identifier,
+    open_catalog,
+    table_target,
+)
+from tiering.commit import AppendOutcome, TableAppend, TableState, append, load_table, state_of
+from tiering.config import TierConfig
+from tiering.errors import NotFound, TransientError
+from tiering.table_schema import table_name
+from tiering.tasks import TableTarget
+from tiering.watermarks import TOPIC_ID_PROPERTY
+
+__all__ = ["CatalogTables"]
+
+
+class CatalogTables:
+    """Tables of a tier by topic and topic id. The catalog is opened at the first use."""
+
+    def __init__(self, config: TierConfig) -> None:
+        self._config = config
+        self._catalog: Catalog | None = None
+        self._tables: dict[tuple[str, ...], Table] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog; raises BadInput or TransientError when it can't be opened."""
+        if self._catalog is None:
+            self._catalog = open_catalog(
+                CatalogConfig(
+                    name=self._config.catalog_name, properties=self._config.catalog_properties()
+                )
+            )
+        return self._catalog
+
+    def identifier(self, topic: str) -> tuple[str, str]:
+        """(namespace, table name) of a topic."""
+        return self._config.namespace, table_name(topic)
+
+    def ensure(self, topic: str, topic_id: str) -> TableState:
+        """State of the topic id's table, made if there is none."""
+        table = ensure_table(
+            self.catalog, self.identifier(topic), topic, topic_id, self._config.warehouse
+        )
+        return self._remembered(table)
+
+    def state(self, topic: str, topic_id: str) -> TableState:
+        """State of the topic id's table; NotFound if there is none."""
+        return self._remembered(self.table(topic, topic_id))
+
+    def table(self, topic: str, topic_id: str) -> Table:
+        """The topic id's table under its present or its former name; NotFound if there is none."""
+        current = self.identifier(topic)
+        for identifier in (current, former_identifier(current, topic_id)):
+            try:
+                table = load_table(self.catalog, identifier)
+            except NotFound:
+                continue
+            if table.properties.get(TOPIC_ID_PROPERTY) == topic_id:
+                return table
+        raise NotFound(f"topic {topic} (id {topic_id}) has no table yet")
+
+    def target(self, state: TableState) -> TableTarget:
+        """Where workers write files for the table that `state` was read from."""
+        table = self._tables.get(state.identifier)
+        if table is None:
+            raise TransientError(f"table {'.'.join(state.identifier)} was not read in this cycle")
+        return table_target(table)
+
+    def append(self, plan: TableAppend) -> AppendOutcome:
+        """Commit files and watermarks in one snapshot."""
+        return append(self.catalog, plan)
+
+    def files(self, state: TableState) -> tuple[int, int]:
+        """(data files, their bytes) of the current snapshot, from its summary."""
+        snapshot = self._tables[state.identifier].current_snapshot()
+        if snapshot is None or snapshot.summary is None:
+            return 0, 0
+        summary = snapshot.summary
+        return int(summary["total-data-files"] or 0), int(summary["total-files-size"] or 0)
+
+    def _remembered(self, table: Table) -> TableState:
+        state = state_of(table)
+        self._tables[state.identifier] = table
+        return state
