@@ -21,13 +21,17 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """Where the HTTP service listens. Port 0 asks the system for a free one."""
+    """Where the HTTP service listens. Port 0 asks the system for a free one.
+
+    `allow_plain` lets it listen beyond loopback without TLS; the token then travels in clear.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     token_file: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    allow_plain: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
@@ -182,7 +186,7 @@ def _checked(value: object, annotation: str, where: str) -> object:
         if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
             raise BadInput(f"{where}: must be a table of strings")
         return dict(value)
-    expected = {"str": str, "int": int}[annotation]
-    if not isinstance(value, expected) or isinstance(value, bool):
+    expected = {"str": str, "int": int, "bool": bool}[annotation]
+    if type(value) is not expected:
         raise BadInput(f"{where}: must be {annotation}, not {value!r}")
     return value
