@@ -1,0 +1,86 @@
+"""Real parts for every test: jars, brokers, an S3 server. Nothing starts before it's asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from s3_server import S3Server
+
+    from tiering.local_kafka import LocalKafka, RemoteStorage
+
+
+class StartKafka(Protocol):
+    """Starts a broker of its own; it is stopped when the fixture's scope ends."""
+
+    def __call__(
+        self,
+        *,
+        remote: RemoteStorage | None = None,
+        properties: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        start: bool = True,
+    ) -> LocalKafka: ...
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> tuple[Path, ...]:
+    from tiering import jars
+
+    return jars.kafka_jars()
+
+
+@pytest.fixture(scope="session")
+def iceberg_jars() -> tuple[Path, ...]:
+    from tiering import jars
+
+    return jars.iceberg_jars()
+
+
+@pytest.fixture
+def local_kafka(tmp_path: Path) -> Iterator[StartKafka]:
+    """A factory of brokers for one test."""
+    numbers = iter(range(1000))
+    with _brokers(lambda: tmp_path / f"kafka-{next(numbers)}") as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def module_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartKafka]:
+    """A factory of brokers that live as long as the test module."""
+    with _brokers(lambda: tmp_path_factory.mktemp("kafka")) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with one empty bucket; use a prefix of your own."""
+    from s3_server import run_s3_server
+
+    with run_s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@contextmanager
+def _brokers(new_directory: Callable[[], Path]) -> Iterator[StartKafka]:
+    from tiering.local_kafka import LocalKafka
+
+    with ExitStack() as running:
+
+        def start_kafka(
+            *,
+            remote: RemoteStorage | None = None,
+            properties: Mapping[str, str] | None = None,
+            directory: Path | None = None,
+            start: bool = True,
+        ) -> LocalKafka:
+            kafka = LocalKafka(directory or new_directory(), remote=remote, properties=properties)
+            running.callback(kafka.stop)
+            return kafka.start() if start else kafka
+
+        yield start_kafka

@@ -1,0 +1,442 @@
+"""A real single-node Kafka broker (KRaft) in one directory, on loopback, with tiering set up.
+
+It is what `onecopy up`, the demonstration and the tests run against. The properties are those that
+make tiering quick to watch; they aren't advice for a production broker (`onecopy doctor` is).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tiering.broker_plugin import PLUGIN_CLASS, jar_path
+from tiering.child_process import guarded
+from tiering.errors import BadInput, FatalError, TransientError
+from tiering.jars import class_path, java_command, kafka_jars
+
+__all__ = [
+    "LocalKafka",
+    "RemoteStorage",
+    "free_port",
+    "local_tiered_storage",
+    "onecopy_properties",
+    "onecopy_storage",
+]
+
+_READY: Final = b"Kafka Server started"
+_POLL_S: Final = 0.05
+_LOG_TAIL_LINES: Final = 25
+_LOG_TAIL_BYTES: Final = 256 * 1024
+_FORMAT_S_MAX: Final = 120.0
+_LOGGING: Final = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+logger.values.name = org.apache.kafka.common.config
+logger.values.level = warn
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteStorage:
+    """A RemoteStorageManager: its class, its jars, and its settings below `rsm.config.`."""
+
+    class_name: str
+    jars: tuple[Path, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def properties(self) -> dict[str, str]:
+        """As broker properties."""
+        properties = {
+            "remote.log.storage.system.enable": "true",
+            "remote.log.storage.manager.class.name": self.class_name,
+            "remote.log.storage.manager.impl.prefix": "rsm.config.",
+            "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+            **{f"rsm.config.{key}": value for key, value in self.settings.items()},
+        }
+        if self.jars:
+            properties["remote.log.storage.manager.class.path"] = class_path(self.jars)
+        return properties
+
+
+def onecopy_storage(url: str, token_file: Path) -> RemoteStorage:
+    """Onecopy's own plug-in, talking to the service at `url`."""
+    return RemoteStorage(
+        class_name=PLUGIN_CLASS,
+        jars=(jar_path(),),
+        settings={"onecopy.url": url, "onecopy.token.file": str(token_file)},
+    )
+
+
+def onecopy_properties(url: str, token_file: Path) -> dict[str, str]:
+    """The broker properties that put Onecopy into an existing broker."""
+    return onecopy_storage(url, token_file).properties()
+
+
+def local_tiered_storage(directory: Path) -> RemoteStorage:
+    """Kafka's own reference implementation, keeping segments below `directory`.
+
+    Its class is on the broker's class path: with a class path of its own it can't be cast.
+    """
+    return RemoteStorage(
+        class_name="org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        settings={"dir": str(directory), "delete.on.close": "false"},
+    )
+
+
+class LocalKafka:
+    """One broker process. Start, stop, kill and start again on the same ports and data.
+
+    Usable as a context manager: starts on entering, stops on leaving.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        remote: RemoteStorage | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap: str = "768m",
+        port: int = 0,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            directory: made if needed; holds data, logs and properties.
+            remote: where segments are tiered to; without it tiering is off.
+            properties: broker properties that win over this class's own.
+            heap: the JVM's largest heap.
+            port: of the listener for clients; 0 takes a free one.
+        """
+        self.directory = directory.resolve()
+        self.port = port or free_port()
+        self._controller_port = free_port()
+        self._remote = remote
+        self._properties = dict(properties or {})
+        self._heap = heap
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For clients' configuration."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's own log."""
+        return self.directory / "kafka.log"
+
+    @property
+    def data_directory(self) -> Path:
+        """Where partitions' directories are."""
+        return self.directory / "data"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id, None while it doesn't run."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self, timeout_s: float = 90.0) -> Self:
+        """Format the storage if that wasn't done, start, and wait until clients are served.
+
+        Raises TransientError with the log's tail if the broker ends or doesn't serve in time.
+        """
+        if self.pid is not None:
+            raise FatalError(f"the broker in {self.directory} runs already (process {self.pid})")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j2.properties").write_text(_LOGGING)
+        config = self._write_properties()
+        if not (self.data_directory / "meta.properties").exists():
+            self._format(config)
+        seen = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                guarded(self._java("kafka.Kafka", str(config))),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._await_ready(seen, timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop it in order (SIGTERM), by force after `timeout_s`. Does nothing if it's down."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """Kill it at once (SIGKILL), as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self, timeout_s: float = 90.0) -> None:
+        """Stop in order and start again: same ports, same data."""
+        self.stop()
+        self.start(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """Create a topic and wait until all its partitions have a leader."""
+        # An extra: only those who call this need it. Its types don't list NewTopic as exported.
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=1, config=dict(configs or {})
+        )
+        admin.create_topics([topic], operation_timeout=timeout_s)[name].result(timeout_s)
+
+        def has_leaders() -> bool:
+            found = admin.list_topics(name, timeout=timeout_s).topics[name].partitions
+            return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+        _await(has_leaders, timeout_s, f"topic {name} has no leaders after {timeout_s} s")
+
+    def create_tiered_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """A topic that is tiered, its local segments going as soon as they are; 1 MiB segments."""
+        tiered = {
+            "remote.storage.enable": "true",
+            "local.retention.ms": "1000",
+            "retention.ms": "-1",
+            "segment.bytes": str(1024 * 1024),
+        }
+        self.create_topic(name, partitions, {**tiered, **(configs or {})})
+
+    def delete_topic(self, name: str, *, timeout_s: float = 30.0) -> None:
+        """Delete a topic; its remote segments go in the background."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.delete_topics([name], operation_timeout=timeout_s)[name].result(timeout_s)
+
+    def local_segments(self, topic: str, partition: int = 0) -> list[int]:
+        """Base offsets of the log files on the broker's disk, in order (a cheap directory look)."""
+        directory = self.data_directory / f"{topic}-{partition}"
+        return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+    def offset(self, topic: str, partition: int = 0, *, time: str = "earliest-local") -> int | None:
+        """Ask the broker for an offset with Kafka's own tool; takes about 2 s (a JVM).
+
+        Args:
+            time: earliest, latest, earliest-local, latest-tiered, max-timestamp or epoch ms.
+
+        Returns:
+            None where the broker knows none.
+        """
+        said = self.run_tool(
+            "org.apache.kafka.tools.GetOffsetShell",
+            *("--bootstrap-server", self.bootstrap_servers, "--time", time),
+            *("--topic-partitions", f"{topic}:{partition}"),
+        )
+        for line in said.splitlines():
+            name, _, rest = line.strip().rpartition(f":{partition}:")
+            if name == topic:
+                return int(rest) if rest not in ("", "unknown") else None
+        raise TransientError(f"offset {time} of {topic}-{partition}: {said.strip()}")
+
+    def run_tool(self, main_class: str, *arguments: str, timeout_s: float = 120.0) -> str:
+        """Run one of Kafka's command-line tools; its standard output.
+
+        Raises TransientError with what it said when it fails.
+        """
+        done = subprocess.run(
+            self._java(main_class, *arguments, heap="256m"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = f"{done.stdout}{done.stderr}".strip()
+            raise TransientError(f"{main_class} failed ({done.returncode}):\n{said}")
+        return done.stdout
+
+    def tail(self, lines: int = _LOG_TAIL_LINES) -> str:
+        """The last lines of the broker's log."""
+        if not self.log_path.exists():
+            return "(no log)"
+        with self.log_path.open("rb") as log:
+            log.seek(max(0, self.log_path.stat().st_size - _LOG_TAIL_BYTES))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _java(self, main_class: str, *arguments: str, heap: str | None = None) -> list[str]:
+        return [
+            java_command(),
+            f"-Xmx{heap or self._heap}",
+            *(("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1") if heap else ()),
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            *("-cp", class_path(kafka_jars())),
+            main_class,
+            *arguments,
+        ]
+
+    def _write_properties(self) -> Path:
+        clients, controller = self.bootstrap_servers, f"127.0.0.1:{self._controller_port}"
+        properties = {
+            **_BROKER,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{clients},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{clients}",
+            "log.dirs": str(self.data_directory),
+            **(_TIERING if self._remote else {}),
+            **(self._remote.properties() if self._remote else {}),
+            **self._properties,
+        }
+        path = self.directory / "server.properties"
+        # The token file's path is in here, and a token itself may be.
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{k}={_escaped(v)}\n" for k, v in properties.items()))
+        return path
+
+    def _format(self, config: Path) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        shutil.rmtree(self.data_directory, ignore_errors=True)  # half formatted
+        self.run_tool(
+            "kafka.tools.StorageTool",
+            *("format", "-t", cluster, "-c", str(config)),
+            timeout_s=_FORMAT_S_MAX,
+        )
+
+    def _await_ready(self, seen: int, timeout_s: float) -> None:
+        process = self._process
+        assert process is not None  # noqa: S101
+
+        def is_ready() -> bool:
+            if process.poll() is not None:
+                raise TransientError(
+                    f"the broker ended with code {process.returncode}; see {self.log_path}:\n"
+                    f"{self.tail()}"
+                )
+            with self.log_path.open("rb") as log:
+                log.seek(seen)
+                if _READY not in log.read():
+                    return False
+            return is_listening(self.port)
+
+        _await(
+            is_ready,
+            timeout_s,
+            lambda: f"the broker doesn't serve after {timeout_s} s:\n{self.tail()}",
+        )
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    """Whether something takes connections on this loopback port."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _await(
+    condition: Callable[[], bool], timeout_s: float, complaint: str | Callable[[], str]
+) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TransientError(complaint if isinstance(complaint, str) else complaint())
+        time.sleep(_POLL_S)
+
+
+def _escaped(value: str) -> str:
+    """A value for a Java properties file."""
+    if "\n" in value or "\r" in value:
+        raise BadInput(f"broker property {value!r} spans lines")
+    return value.replace("\\", "\\\\")
+
+
+_BROKER: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    # After a kill the broker is let back in only when its old session has ended.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.initial.task.delay.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
+    "message.max.bytes": str(16 * 1024 * 1024),
+    "replica.fetch.max.bytes": str(16 * 1024 * 1024),
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "controlled.shutdown.max.retries": "1",
+}
+_TIERING: Final = {
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "200",
+    "remote.log.manager.task.interval.ms": "250",
+    "remote.log.reader.threads": "4",
+}
