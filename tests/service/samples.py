@@ -6,11 +6,55 @@ import base64
 import hashlib
 import json
 import random
+import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import httpx
+
+from tiering.store import ObjectStore
+
 HEADER_BYTES = 61
+TOKEN = "a-token-for-tests"
+
+
+def wait_until(condition: Callable[[], object], *, seconds: float = 20) -> None:
+    """Poll until `condition` holds; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.005)
+
+
+class RawUpload:
+    """A PUT written byte by byte over a socket, to be cut or held up anywhere."""
+
+    def __init__(self, client: httpx.Client, path: str, length: int, *, extra: str = "") -> None:
+        url = client.base_url
+        self.socket = socket.create_connection((url.host, url.port or 80), timeout=20)
+        self.socket.sendall(
+            f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Content-Length: {length}\r\n{extra}\r\n".encode()
+        )
+
+    def send(self, data: bytes) -> None:
+        """Send some of the body."""
+        self.socket.sendall(data)
+
+    def status(self) -> int:
+        """The answer's status."""
+        return int(self.socket.recv(65536).split(b" ", 2)[1])
+
+    def cut(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+def stored_keys(store: ObjectStore) -> list[str]:
+    """Keys of the objects that belong to segments."""
+    return [i.key for prefix in ("ledger/", "native/") for i in store.list(prefix)]
 
 
 def uuid_text(rng: random.Random) -> str:

@@ -53,6 +53,7 @@ class ServiceServer(uvicorn.Server):
                 build_app(store, token, limits),
                 http="httptools",
                 log_config=None,
+                log_level="warning",  # what the server itself says at each start is noise here
                 access_log=False,
                 server_header=False,
                 ws="none",
