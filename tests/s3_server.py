@@ -23,7 +23,7 @@ from urllib.parse import quote
 from minio import Minio
 
 MINIO_MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
-S3PROXY = "org.gaul:s3proxy:2.6.0:jar:jar-with-dependencies"
+S3PROXY = "s3proxy"  # the set in tiering/jars.lock
 BUILD_S = 900
 START_S = 60
 
@@ -160,7 +160,7 @@ def _minio_command(
 def _s3proxy_command(
     directory: Path, data: Path, server: S3Server
 ) -> tuple[list[str], Mapping[str, str]]:
-    from tiering.jars import fetch_jar  # only where it is needed: it may download
+    from tiering.jars import fetch  # only where it is needed: it may download
 
     java = shutil.which("java")
     if java is None:
@@ -176,7 +176,7 @@ def _s3proxy_command(
         "jclouds.credential=unused\n"
         f"jclouds.filesystem.basedir={data}\n"
     )
-    return [java, "-jar", str(fetch_jar(S3PROXY)), "--properties", str(settings)], os.environ
+    return [java, "-jar", str(fetch(S3PROXY)[0]), "--properties", str(settings)], os.environ
 
 
 def _wait(process: subprocess.Popen[bytes], server: S3Server, log: Path) -> None:

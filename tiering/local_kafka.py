@@ -24,6 +24,7 @@ from tiering.broker_plugin import PLUGIN_CLASS, jar_path
 from tiering.child_process import guarded
 from tiering.errors import BadInput, FatalError, TransientError
 from tiering.jars import class_path, java_command, kafka_jars
+from tiering.supervisor import log_tail
 
 __all__ = [
     "LocalKafka",
@@ -37,7 +38,6 @@ __all__ = [
 _READY: Final = b"Kafka Server started"
 _POLL_S: Final = 0.05
 _LOG_TAIL_LINES: Final = 25
-_LOG_TAIL_BYTES: Final = 256 * 1024
 _FORMAT_S_MAX: Final = 120.0
 _LOGGING: Final = """\
 status = error
@@ -113,6 +113,7 @@ class LocalKafka:
         properties: Mapping[str, str] | None = None,
         heap: str = "768m",
         port: int = 0,
+        log_path: Path | None = None,
     ) -> None:
         """Nothing starts yet.
 
@@ -122,9 +123,11 @@ class LocalKafka:
             properties: broker properties that win over this class's own.
             heap: the JVM's largest heap.
             port: of the listener for clients; 0 takes a free one.
+            log_path: the broker's own log; `kafka.log` in `directory` by default.
         """
         self.directory = directory.resolve()
         self.port = port or free_port()
+        self.log_path = log_path or self.directory / "kafka.log"
         self._controller_port = free_port()
         self._remote = remote
         self._properties = dict(properties or {})
@@ -135,11 +138,6 @@ class LocalKafka:
     def bootstrap_servers(self) -> str:
         """For clients' configuration."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def log_path(self) -> Path:
-        """The broker's own log."""
-        return self.directory / "kafka.log"
 
     @property
     def data_directory(self) -> Path:
@@ -159,6 +157,7 @@ class LocalKafka:
         if self.pid is not None:
             raise FatalError(f"the broker in {self.directory} runs already (process {self.pid})")
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(_LOGGING)
         config = self._write_properties()
         if not (self.data_directory / "meta.properties").exists():
@@ -304,11 +303,7 @@ class LocalKafka:
 
     def tail(self, lines: int = _LOG_TAIL_LINES) -> str:
         """The last lines of the broker's log."""
-        if not self.log_path.exists():
-            return "(no log)"
-        with self.log_path.open("rb") as log:
-            log.seek(max(0, self.log_path.stat().st_size - _LOG_TAIL_BYTES))
-            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        return log_tail(self.log_path, lines)
 
     def _java(self, main_class: str, *arguments: str, heap: str | None = None) -> list[str]:
         return [
