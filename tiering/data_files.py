@@ -20,6 +20,7 @@ from pyiceberg.utils.truncate import (
 )
 
 from tiering.errors import CommitConflict, FatalError
+from tiering.table_schema import raw_schema
 from tiering.tasks import DataFileEntry, TableTarget
 
 __all__ = ["OFFSET_COLUMN", "PARTITION_COLUMN", "data_files", "entry_from_parquet"]
@@ -137,9 +138,10 @@ def _columns(schema_json: str) -> Mapping[str, tuple[int, NestedField | None]]:
     return {p: (i, top.get(i)) for p, i in parquet_path_to_id_mapping(schema).items()}
 
 
-@lru_cache(maxsize=256)
-def _kafka_ids(schema_json: str) -> tuple[int, int]:
-    schema = Schema.model_validate_json(schema_json)
+@lru_cache(maxsize=1)
+def _kafka_ids() -> tuple[int, int]:
+    """Field ids as the table was made with them: users may rename the columns."""
+    schema = raw_schema()
     return (
         schema.find_field(PARTITION_COLUMN).field_id,
         schema.find_field(OFFSET_COLUMN).field_id,
@@ -155,7 +157,10 @@ def _widened(
     if not statistics.has_min_max:
         all_null = statistics.has_null_count and statistics.null_count == value_count
         return known if all_null else None
-    low, high = statistics.min, statistics.max
+    # Timestamps as the numbers they are: Python's end with the year 9999, Kafka's don't.
+    raw = statistics.logical_type.type == "TIMESTAMP"
+    low = statistics.min_raw if raw else statistics.min
+    high = statistics.max_raw if raw else statistics.max
     return (min(known[0], low), max(known[1], high)) if known else (low, high)
 
 
@@ -196,7 +201,7 @@ def _split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
 def _kafka_range(
     path: str, schema_json: str, lower: Mapping[int, bytes], upper: Mapping[int, bytes]
 ) -> dict[str, int]:
-    partition_id, offset_id = _kafka_ids(schema_json)
+    partition_id, offset_id = _kafka_ids()
     if not {partition_id, offset_id} <= lower.keys() & upper.keys():
         raise FatalError(f"data file {path} has no rows, or no statistics of {OFFSET_COLUMN}")
     schema = Schema.model_validate_json(schema_json)

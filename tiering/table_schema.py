@@ -32,7 +32,11 @@ _PLAIN: Final = re.compile(r"[a-z0-9]")
 
 
 def raw_schema() -> Schema:
-    """Columns of a topic without a value schema: flat metadata columns and `value binary`."""
+    """Columns of a topic without a value schema: flat metadata columns and `value binary`.
+
+    Catalogs number a new table's fields level by level; these ids are the ones that come out, so
+    a column can be found by its id in any later schema of the table, whatever its name is then.
+    """
     return Schema(
         NestedField(1, "kafka_partition", IntegerType(), required=True),
         NestedField(2, "kafka_offset", LongType(), required=True),
@@ -51,15 +55,15 @@ def raw_schema() -> Schema:
             7,
             "kafka_headers",
             ListType(
-                element_id=8,
+                element_id=9,
                 element_type=StructType(
-                    NestedField(9, "key", StringType(), required=True),
-                    NestedField(10, "value", BinaryType()),
+                    NestedField(10, "key", StringType(), required=True),
+                    NestedField(11, "value", BinaryType()),
                 ),
                 element_required=True,
             ),
         ),
-        NestedField(11, "value", BinaryType()),
+        NestedField(8, "value", BinaryType()),
     )
 
 
