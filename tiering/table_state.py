@@ -93,7 +93,7 @@ def _judge(table: str, metadata: TableMetadata) -> tuple[Mapping[int, Watermark]
     text = metadata.properties.get(WATERMARKS_PROPERTY)
     if newest is not None:
         marks = summary_watermarks(newest, table=table)
-    elif oldest_seen is not None and oldest_seen.parent_snapshot_id is not None:
+    elif oldest_seen is not None and not _is_first(oldest_seen):
         if text is None:
             return {}, (
                 f"table {table}: property {WATERMARKS_PROPERTY} is gone and every snapshot that "
@@ -134,6 +134,11 @@ def _newest_of_ours(metadata: TableMetadata) -> tuple[Snapshot | None, Snapshot 
         if _summary(last, WATERMARKS_PROPERTY) is not None:
             return last, last
     return None, last
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether the table has never had an older one: some engines cut the parent at expiry."""
+    return snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1
 
 
 def _newer_of_ours(metadata: TableMetadata, floor: Snapshot | None) -> Snapshot | None:
