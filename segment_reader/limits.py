@@ -18,7 +18,10 @@ class Limits:
         decompression_ratio_max: output over input of one batch; above it only outputs up to
             `ratio_free_bytes` are taken.
         ratio_free_bytes: outputs up to this size are exempt from the ratio.
+        large_record_ratio_max: a compressed record larger than `arrow_batch_bytes` has to lie in
+            memory whole: it may be this many times as large as its batch's compressed bytes.
         arrow_batch_bytes: decoded bytes after which a record batch is handed on.
+        arrow_batch_rows_max: rows after which a record batch is handed on.
     """
 
     chunk_bytes: int = 8 * 1024 * 1024
@@ -26,7 +29,9 @@ class Limits:
     decompressed_batch_bytes_max: int = 512 * 1024 * 1024
     decompression_ratio_max: int = 2048
     ratio_free_bytes: int = 16 * 1024 * 1024
+    large_record_ratio_max: int = 4
     arrow_batch_bytes: int = 16 * 1024 * 1024
+    arrow_batch_rows_max: int = 256 * 1024
 
 
 DEFAULT_LIMITS = Limits()

@@ -1,0 +1,139 @@
+"""CRC-32C over many batches in one call, with the processor's own instruction where it has one.
+
+A call into a library costs more than the checksum of a one-record batch, and a segment may hold a
+million of those.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.extending import intrinsic
+
+from segment_reader.kernels.compiler import BYTES, INT64, INT64S, compiled, inlined
+from segment_reader.kernels.memory import load_u64
+
+__all__ = ["HAS_INSTRUCTION", "first_mismatch"]
+
+_POLYNOMIAL: Final = 0x82F63B78
+
+
+def _instruction_names() -> tuple[str, str] | None:
+    """The LLVM intrinsics (8 bytes, 1 byte) of this processor's CRC-32C instruction, or None."""
+    if os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"):
+        return None  # code for some other processor was asked for
+    features = binding.get_host_cpu_features()
+    machine = platform.machine().lower()
+    if machine in {"x86_64", "amd64"} and features.get("sse4.2"):
+        return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
+    if machine in {"arm64", "aarch64"} and features.get("crc"):
+        return "llvm.aarch64.crc32cx", "llvm.aarch64.crc32cb"
+    return None
+
+
+_NAMES: Final = _instruction_names()
+HAS_INSTRUCTION: Final = _NAMES is not None
+
+
+def _tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Slicing-by-8 tables: row k is the checksum of a byte followed by k zero bytes."""
+    rows = np.zeros((8, 256), dtype=np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
+        rows[0, byte] = crc
+    for row in range(1, 8):
+        rows[row] = (rows[row - 1] >> 8) ^ rows[0][rows[row - 1] & 0xFF]
+    return rows
+
+
+_TABLES: Final = _tables()
+
+
+@intrinsic
+def _step8_instruction(typing_context: Any, crc: Any, word: Any) -> Any:
+    signature = types.uint64(types.uint64, types.uint64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word_type, half = ir.IntType(64), ir.IntType(32)
+        if "x86" in names[0]:
+            kind = ir.FunctionType(word_type, [word_type, word_type])
+            function = builder.module.declare_intrinsic(names[0], fnty=kind)
+            return builder.call(function, args)
+        kind = ir.FunctionType(half, [half, word_type])
+        function = builder.module.declare_intrinsic(names[0], fnty=kind)
+        result = builder.call(function, [builder.trunc(args[0], half), args[1]])
+        return builder.zext(result, word_type)
+
+    return signature, codegen
+
+
+@intrinsic
+def _step1_instruction(typing_context: Any, crc: Any, byte: Any) -> Any:
+    signature = types.uint64(types.uint64, types.uint8)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = ir.IntType(32)
+        taken = ir.IntType(8) if "x86" in names[1] else half
+        kind = ir.FunctionType(half, [half, taken])
+        function = builder.module.declare_intrinsic(names[1], fnty=kind)
+        byte = args[1] if "x86" in names[1] else builder.zext(args[1], half)
+        result = builder.call(function, [builder.trunc(args[0], half), byte])
+        return builder.zext(result, ir.IntType(64))
+
+    return signature, codegen
+
+
+@inlined
+def _step1_table(crc: int, byte: int) -> int:
+    return np.uint64(_TABLES[0, (crc ^ byte) & 0xFF]) ^ (np.uint64(crc) >> np.uint64(8))
+
+
+@inlined
+def _step8_table(crc: int, word: int) -> int:
+    mixed = np.uint64(word) ^ np.uint64(crc)
+    result = np.uint64(0)
+    for row in range(8):
+        result ^= np.uint64(_TABLES[7 - row, mixed & np.uint64(0xFF)])
+        mixed >>= np.uint64(8)
+    return result
+
+
+_step1: Callable[..., int] = _step1_instruction if HAS_INSTRUCTION else _step1_table
+_step8: Callable[..., int] = _step8_instruction if HAS_INSTRUCTION else _step8_table
+
+
+@compiled(INT64(BYTES, INT64S, INT64S, INT64S, INT64))
+def first_mismatch(
+    buffer: np.ndarray[Any, np.dtype[np.uint8]],
+    starts: np.ndarray[Any, np.dtype[np.int64]],
+    ends: np.ndarray[Any, np.dtype[np.int64]],
+    expected: np.ndarray[Any, np.dtype[np.int64]],
+    length_max: int,
+) -> int:
+    """Index of the first range whose CRC-32C isn't the expected one, or -1.
+
+    Ranges longer than `length_max` are passed over (a library is faster for those).
+    """
+    for i in range(len(starts)):
+        at = starts[i]
+        end = ends[i]
+        if end - at > length_max:
+            continue
+        crc = np.uint64(0xFFFFFFFF)
+        while at + 8 <= end:
+            crc = _step8(crc, load_u64(buffer, at))
+            at += 8
+        while at < end:
+            crc = _step1(crc, buffer[at])
+            at += 1
+        if np.int64(crc ^ np.uint64(0xFFFFFFFF)) != expected[i]:
+            return i
+    return -1

@@ -1,0 +1,65 @@
+"""How kernels are compiled: ahead of the first call, cached on disk, without the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import numba
+from numba import types
+
+__all__ = [
+    "BYTES",
+    "INT8S",
+    "INT32S",
+    "INT32_MATRIX",
+    "INT64",
+    "INT64S",
+    "INT64_MATRIX",
+    "UINT8S",
+    "VOID",
+    "compiled",
+    "inlined",
+]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+VOID: Final = types.void
+INT64: Final = types.int64
+BYTES: Final = types.Array(types.uint8, 1, "C", readonly=True)
+UINT8S: Final = types.Array(types.uint8, 1, "C")
+INT8S: Final = types.Array(types.int8, 1, "C")
+INT32S: Final = types.Array(types.int32, 1, "C")
+INT64S: Final = types.Array(types.int64, 1, "C")
+INT32_MATRIX: Final = types.Array(types.int32, 2, "C")
+INT64_MATRIX: Final = types.Array(types.int64, 2, "C")
+
+
+_njit: Final[Any] = numba.njit  # its own types tell nothing
+
+
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A part of kernels: compiled together with the kernel that calls it."""
+    return cast(Callable[_P, _R], _njit(function))
+
+
+def compiled(signature: object) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Compile with an explicit signature, so that no call ever compiles a second variant.
+
+    The machine code is cached beside the module or, where that is read-only, in the user's cache
+    directory, so that new worker processes only load it. Where neither can be written, each
+    process compiles for itself.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        options = {"nogil": True, "error_model": "numpy"}
+        try:
+            made = _njit(signature, cache=True, **options)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            made = _njit(signature, **options)(function)
+        return cast(Callable[_P, _R], made)
+
+    return decorate

@@ -1,0 +1,60 @@
+"""Which transactional batches were aborted (KIP-98), as the `.txnindex` entries say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from segment_reader.batches import BatchHeaders
+from segment_reader.indexes import parse_transaction_index
+from segment_reader.kernels.verdicts import covered
+
+__all__ = ["NO_VERDICTS", "Verdicts"]
+
+_Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """The aborted transactions that reach into a segment, ordered by (producer id, first offset).
+
+    A transaction without an entry is committed: a segment leaves the broker only when all of its
+    transactions are decided. `last_offset` is that of the abort marker.
+    """
+
+    producer_id: _Int64s
+    first_offset: _Int64s
+    last_offset: _Int64s
+
+    @classmethod
+    def from_entries(cls, data: bytes, *, name: str = "verdicts") -> Verdicts:
+        """From 34-byte `.txnindex` entries of any number of segments, in any order.
+
+        Raises CorruptSegment for bytes that are no such entries.
+        """
+        index = parse_transaction_index(data, name=name, ordered=False)
+        order = np.lexsort((index.last_offset, index.first_offset, index.producer_id))
+        return cls(
+            producer_id=index.producer_id[order],
+            first_offset=index.first_offset[order],
+            last_offset=index.last_offset[order],
+        )
+
+    def aborted(self, headers: BatchHeaders) -> npt.NDArray[np.bool_]:
+        """For each batch: whether it is transactional and an aborted one covers its offset."""
+        result = np.zeros(len(headers), np.bool_)
+        asked = np.flatnonzero(headers.transactional)
+        if len(asked) and len(self.producer_id):
+            found = np.zeros(len(asked), np.int8)
+            covered(
+                *(self.producer_id, self.first_offset, self.last_offset),
+                *(headers.producer_id[asked], headers.base_offset[asked], found),
+            )
+            result[asked] = found != 0
+        return result
+
+
+NO_VERDICTS = Verdicts.from_entries(b"")
+"""For segments without transactions, or all of whose transactions are committed."""
