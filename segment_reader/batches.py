@@ -109,22 +109,26 @@ class BatchHeaders:
     @property
     def log_append_time(self) -> _Bools:
         """Whether every record's timestamp is the batch's `max_timestamp`."""
-        return (self.attributes & _LOG_APPEND) != 0
+        return self._flag(_LOG_APPEND)
 
     @property
     def transactional(self) -> _Bools:
         """Whether the batch is part of a transaction (data, or the marker that ends it)."""
-        return (self.attributes & _TRANSACTIONAL) != 0
+        return self._flag(_TRANSACTIONAL)
 
     @property
     def control(self) -> _Bools:
         """Whether the batch holds control records, which no consumer is given."""
-        return (self.attributes & _CONTROL) != 0
+        return self._flag(_CONTROL)
 
     @property
     def delete_horizon(self) -> _Bools:
         """Whether `base_timestamp` is a delete horizon."""
-        return (self.attributes & _DELETE_HORIZON) != 0
+        return self._flag(_DELETE_HORIZON)
+
+    def _flag(self, bit: int) -> _Bools:
+        flags: _Bools = (self.attributes & bit) != 0
+        return flags
 
     def slice(self, chosen: slice) -> BatchHeaders:
         """The batches of an index range, without copying."""

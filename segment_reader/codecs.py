@@ -123,7 +123,7 @@ def _open(codec: int, data: memoryview, zstd: zstandard.ZstdDecompressor) -> _St
         return _PlainStream(data)
     if codec != _SNAPPY:
         raise _Malformed(f"codec {codec} is not a known one")
-    if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+    if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
         return _SnappyStream(data, _XERIAL_HEADER_BYTES)
     return _SnappyStream(data, None)
 

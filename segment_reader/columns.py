@@ -42,54 +42,54 @@ class ParsedRecords:
     timestamp_types: npt.NDArray[np.int8]
     epochs: npt.NDArray[np.int32]
     spans: npt.NDArray[np.int32]
-    key_bytes: int
-    value_bytes: int
-    headers: int
-    header_key_bytes: int
-    header_value_bytes: int
+    totals: list[int]
+    """Rows, key bytes, value bytes, headers, bytes of header keys, bytes of header values."""
 
     def gather(self, buffer: _Bytes) -> pa.RecordBatch:
         """Copy keys, values and headers out of `buffer` (which may be used again afterwards)."""
-        rows = len(self.offsets)
-        keys = _Binary(rows, self.key_bytes)
-        values = _Binary(rows, self.value_bytes)
-        header_keys = _Binary(self.headers, self.header_key_bytes)
-        header_values = _Binary(self.headers, self.header_value_bytes)
-        list_offsets = np.empty(rows + 1, np.int32)
-        nulls = np.zeros(3, np.int64)
+        rows, key_bytes, value_bytes, headers, header_key_bytes, header_value_bytes = self.totals
+        keys, values = _Binary(rows, key_bytes), _Binary(rows, value_bytes)
+        header_keys = _Binary(headers, header_key_bytes)
+        header_values = _Binary(headers, header_value_bytes)
+        list_offsets, nulls = np.empty(rows + 1, np.int32), np.zeros(3, np.int64)
         records.gather_records(
             buffer,
             self.spans,
             rows,
-            *(keys.offsets, keys.valid, keys.data),
-            *(values.offsets, values.valid, values.data),
+            keys.offsets,
+            keys.valid,
+            keys.data,
+            values.offsets,
+            values.valid,
+            values.data,
             list_offsets,
-            *(header_keys.offsets, header_keys.data),
-            *(header_values.offsets, header_values.valid, header_values.data),
+            header_keys.offsets,
+            header_keys.data,
+            header_values.offsets,
+            header_values.valid,
+            header_values.data,
             nulls,
         )
-        header_struct = pa.StructArray.from_arrays(
-            [_text(header_keys), header_values.array(int(nulls[2]))], fields=list(_HEADER)
-        )
-        lists = pa.Array.from_buffers(
-            RECORD_SCHEMA.field("headers").type,
-            rows,
-            [None, pa.py_buffer(list_offsets)],
-            0,
-            children=[header_struct],
-        )
+        key_nulls, value_nulls, header_nulls = nulls.tolist()
+        headers_array = _lists(list_offsets, _text(header_keys), header_values.array(header_nulls))
         return pa.RecordBatch.from_arrays(
             [
                 _fixed(self.offsets, pa.int64()),
                 _fixed(self.timestamps, pa.int64()),
                 _fixed(self.timestamp_types, pa.int8()),
                 _fixed(self.epochs, pa.int32()),
-                keys.array(int(nulls[0])),
-                values.array(int(nulls[1])),
-                lists,
+                keys.array(key_nulls),
+                values.array(value_nulls),
+                headers_array,
             ],
             schema=RECORD_SCHEMA,
         )
+
+
+def _lists(offsets: npt.NDArray[np.int32], keys: Any, values: Any) -> Any:
+    headers = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER))
+    kind, buffers = RECORD_SCHEMA.field("headers").type, [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, 0, children=[headers])
 
 
 class _Binary:

@@ -112,7 +112,7 @@ def parse_offset_index(data: bytes, base_offset: int, *, name: str = "offset ind
 
 
 def parse_time_index(data: bytes, base_offset: int, *, name: str = "time index") -> TimeIndex:
-    """Parse a TIMESTAMP index; raises CorruptSegment unless timestamps rise and offsets don't fall."""
+    """Parse a TIMESTAMP index; raises CorruptSegment where timestamps or offsets fall."""
     entries = _entries(data, _TIME_ENTRY, name)
     timestamp, offset = entries["timestamp"].astype(np.int64), entries["offset"].astype(np.int64)
     _require_rising(timestamp, 12, name, "timestamp", floor=-1)

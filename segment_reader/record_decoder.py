@@ -19,7 +19,7 @@ from segment_reader.limits import Limits
 __all__ = ["OffsetRange", "RecordDecoder"]
 
 _START, _END = 0, 1
-_BATCH, _AT, _DONE = 0, 1, 2
+_BATCH, _AT, _DONE, _ROWS = 0, 1, 2, 4
 
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
@@ -70,14 +70,16 @@ class RecordDecoder:
         if not len(self._window):
             self._window = np.empty(self._limits.arrow_batch_bytes, np.uint8)
         inside = _Inside(len(headers))
-        for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            payload = self._open(headers, i, memoryview(chunk[start:end]))
-            filled = payload.fill(memoryview(self._window)[inside.used :])
+        codecs, view = headers.codec.tolist(), chunk.data
+        places = zip(starts.tolist(), ends.tolist(), strict=True)
+        for i, (start, end) in enumerate(places):
+            payload = self._open(headers, i, codecs[i], view[start:end])
+            filled = payload.fill(self._window.data[inside.used :])
             if inside.used + filled == len(self._window):
                 yield from self._parse_inside(headers, inside)
                 self._window[:filled] = self._window[inside.used : inside.used + filled]
                 inside = _Inside(len(headers), first=i)
-                filled += payload.fill(memoryview(self._window)[filled:])
+                filled += payload.fill(self._window.data[filled:])
                 if filled == len(self._window):
                     yield from self._stream(headers, i, payload)
                     inside = _Inside(len(headers), first=i + 1)
@@ -85,9 +87,9 @@ class RecordDecoder:
             inside.add(filled)
         yield from self._parse_inside(headers, inside)
 
-    def _open(self, headers: BatchHeaders, i: int, data: memoryview) -> Payload:
+    def _open(self, headers: BatchHeaders, i: int, codec: int, data: memoryview) -> Payload:
         # A batch without records has no payload either, whatever its codec.
-        codec = int(headers.codec[i]) if len(data) else Codec.NONE
+        codec = codec if len(data) else Codec.NONE
         place = int(headers.position[i])
         return Payload(codec, data, self._limits, self._zstd, name=self._name, position=place)
 
@@ -124,7 +126,7 @@ class RecordDecoder:
             if outcome == records.NEEDS_BYTES:
                 kept = self._keep_tail(int(state[_AT]), part, payload)
                 state[_AT] = 0
-                filled = kept + payload.fill(memoryview(self._window)[kept:])
+                filled = kept + payload.fill(self._window.data[kept:])
                 matrix[_END, 0] = filled
                 # Nothing may follow the last record: then the next step raises.
                 open_ended = filled == len(self._window) and state[_DONE] < part.count[0]
@@ -164,25 +166,29 @@ class RecordDecoder:
         offsets, timestamps = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         types, epochs = np.empty(capacity, np.int8), np.empty(capacity, np.int32)
         outcome = records.parse_records(
-            *(_read_only(buffer), matrix, int(open_ended), self._rows.start, self._rows.stop),
-            *(self._limits.arrow_batch_bytes, state, spans, offsets, timestamps, types, epochs),
+            _read_only(buffer),
+            matrix,
+            int(open_ended),
+            self._rows.start,
+            self._rows.stop,
+            self._limits.arrow_batch_bytes,
+            state,
+            spans,
+            offsets,
+            timestamps,
+            types,
+            epochs,
         )
         if outcome in records.FAULTS:
             raise self._fault(outcome, headers, matrix, state)
-        rows, key_bytes, value_bytes, count, header_key_bytes, header_value_bytes = state[
-            4:
-        ].tolist()
+        rows = int(state[_ROWS])
         return outcome, ParsedRecords(
             offsets=offsets[:rows],
             timestamps=timestamps[:rows],
             timestamp_types=types[:rows],
             epochs=epochs[:rows],
             spans=spans,
-            key_bytes=key_bytes,
-            value_bytes=value_bytes,
-            headers=count,
-            header_key_bytes=header_key_bytes,
-            header_value_bytes=header_value_bytes,
+            totals=state[_ROWS:].tolist(),
         )
 
     def _fault(

@@ -24,21 +24,20 @@ __all__ = ["HAS_INSTRUCTION", "first_mismatch"]
 _POLYNOMIAL: Final = 0x82F63B78
 
 
-def _instruction_names() -> tuple[str, str] | None:
-    """The LLVM intrinsics (8 bytes, 1 byte) of this processor's CRC-32C instruction, or None."""
+def _architecture() -> str:
+    """ "x86" or "arm" where the processor has a CRC-32C instruction, else ""."""
     if os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"):
-        return None  # code for some other processor was asked for
+        return ""  # code for some other processor was asked for
     features = binding.get_host_cpu_features()
     machine = platform.machine().lower()
     if machine in {"x86_64", "amd64"} and features.get("sse4.2"):
-        return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
-    if machine in {"arm64", "aarch64"} and features.get("crc"):
-        return "llvm.aarch64.crc32cx", "llvm.aarch64.crc32cb"
-    return None
+        return "x86"
+    return "arm" if machine in {"arm64", "aarch64"} and features.get("crc") else ""
 
 
-_NAMES: Final = _instruction_names()
-HAS_INSTRUCTION: Final = _NAMES is not None
+_ARCHITECTURE: Final = _architecture()
+HAS_INSTRUCTION: Final = _ARCHITECTURE != ""
+_WORD, _HALF, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
 
 def _tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -62,15 +61,12 @@ def _step8_instruction(typing_context: Any, crc: Any, word: Any) -> Any:
     signature = types.uint64(types.uint64, types.uint64)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word_type, half = ir.IntType(64), ir.IntType(32)
-        if "x86" in names[0]:
-            kind = ir.FunctionType(word_type, [word_type, word_type])
-            function = builder.module.declare_intrinsic(names[0], fnty=kind)
-            return builder.call(function, args)
-        kind = ir.FunctionType(half, [half, word_type])
-        function = builder.module.declare_intrinsic(names[0], fnty=kind)
-        result = builder.call(function, [builder.trunc(args[0], half), args[1]])
-        return builder.zext(result, word_type)
+        if _ARCHITECTURE == "x86":
+            kind = ir.FunctionType(_WORD, [_WORD, _WORD])
+            return _call(builder, "llvm.x86.sse42.crc32.64.64", kind, args)
+        kind = ir.FunctionType(_HALF, [_HALF, _WORD])
+        halved = [builder.trunc(args[0], _HALF), args[1]]
+        return builder.zext(_call(builder, "llvm.aarch64.crc32cx", kind, halved), _WORD)
 
     return signature, codegen
 
@@ -80,15 +76,21 @@ def _step1_instruction(typing_context: Any, crc: Any, byte: Any) -> Any:
     signature = types.uint64(types.uint64, types.uint8)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        half = ir.IntType(32)
-        taken = ir.IntType(8) if "x86" in names[1] else half
-        kind = ir.FunctionType(half, [half, taken])
-        function = builder.module.declare_intrinsic(names[1], fnty=kind)
-        byte = args[1] if "x86" in names[1] else builder.zext(args[1], half)
-        result = builder.call(function, [builder.trunc(args[0], half), byte])
-        return builder.zext(result, ir.IntType(64))
+        crc = builder.trunc(args[0], _HALF)
+        if _ARCHITECTURE == "x86":
+            kind = ir.FunctionType(_HALF, [_HALF, _BYTE])
+            result = _call(builder, "llvm.x86.sse42.crc32.32.8", kind, [crc, args[1]])
+        else:
+            kind = ir.FunctionType(_HALF, [_HALF, _HALF])
+            widened = [crc, builder.zext(args[1], _HALF)]
+            result = _call(builder, "llvm.aarch64.crc32cb", kind, widened)
+        return builder.zext(result, _WORD)
 
     return signature, codegen
+
+
+def _call(builder: Any, name: str, kind: Any, args: Any) -> Any:
+    return builder.call(builder.module.declare_intrinsic(name, fnty=kind), args)
 
 
 @inlined
