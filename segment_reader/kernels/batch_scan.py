@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from segment_reader.kernels.compiler import BYTES, INT64, INT64_MATRIX, INT64S, compiled, inlined
+from segment_reader.kernels.compiler import (
+    BYTES,
+    INT64,
+    INT64_MATRIX,
+    INT64S,
+    Int,
+    compiled,
+    inlined,
+)
 
 __all__ = [
     "FAULT_BAD_COUNT",
@@ -53,13 +61,13 @@ _Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @inlined
-def _int16(buffer: _Bytes, at: int) -> int:
+def _int16(buffer: _Bytes, at: Int) -> Int:
     value = (np.uint16(buffer[at]) << np.uint16(8)) | np.uint16(buffer[at + 1])
     return np.int64(np.int16(value))
 
 
 @inlined
-def _uint32(buffer: _Bytes, at: int) -> int:
+def _uint32(buffer: _Bytes, at: Int) -> Int:
     value = np.uint32(0)
     for i in range(4):
         value = (value << np.uint32(8)) | np.uint32(buffer[at + i])
@@ -67,12 +75,12 @@ def _uint32(buffer: _Bytes, at: int) -> int:
 
 
 @inlined
-def _int32(buffer: _Bytes, at: int) -> int:
+def _int32(buffer: _Bytes, at: Int) -> Int:
     return np.int64(np.int32(np.uint32(_uint32(buffer, at))))
 
 
 @inlined
-def _int64(buffer: _Bytes, at: int) -> int:
+def _int64(buffer: _Bytes, at: Int) -> Int:
     high = np.uint64(_uint32(buffer, at))
     return np.int64((high << np.uint64(32)) | np.uint64(_uint32(buffer, at + 4)))
 

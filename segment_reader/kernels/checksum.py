@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic
 
-from segment_reader.kernels.compiler import BYTES, INT64, INT64S, compiled, inlined
+from segment_reader.kernels.compiler import BYTES, INT64, INT64S, Int, compiled, inlined, intrinsic
 from segment_reader.kernels.memory import load_u64
 
 __all__ = ["HAS_INSTRUCTION", "first_mismatch"]
@@ -94,12 +93,12 @@ def _call(builder: Any, name: str, kind: Any, args: Any) -> Any:
 
 
 @inlined
-def _step1_table(crc: int, byte: int) -> int:
+def _step1_table(crc: Int, byte: Int) -> Int:
     return np.uint64(_TABLES[0, (crc ^ byte) & 0xFF]) ^ (np.uint64(crc) >> np.uint64(8))
 
 
 @inlined
-def _step8_table(crc: int, word: int) -> int:
+def _step8_table(crc: Int, word: Int) -> Int:
     mixed = np.uint64(word) ^ np.uint64(crc)
     result = np.uint64(0)
     for row in range(8):
@@ -108,8 +107,8 @@ def _step8_table(crc: int, word: int) -> int:
     return result
 
 
-_step1: Callable[..., int] = _step1_instruction if HAS_INSTRUCTION else _step1_table
-_step8: Callable[..., int] = _step8_instruction if HAS_INSTRUCTION else _step8_table
+_step1: Callable[..., Int] = _step1_instruction if HAS_INSTRUCTION else _step1_table
+_step8: Callable[..., Int] = _step8_instruction if HAS_INSTRUCTION else _step8_table
 
 
 @compiled(INT64(BYTES, INT64S, INT64S, INT64S, INT64))
@@ -129,7 +128,7 @@ def first_mismatch(
         end = ends[i]
         if end - at > length_max:
             continue
-        crc = np.uint64(0xFFFFFFFF)
+        crc: Int = np.uint64(0xFFFFFFFF)
         while at + 8 <= end:
             crc = _step8(crc, load_u64(buffer, at))
             at += 8

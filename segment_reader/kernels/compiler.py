@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
+import numba.extending
 from numba import types
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "INT64_MATRIX",
     "UINT8S",
     "VOID",
+    "Int",
     "compiled",
     "inlined",
+    "intrinsic",
 ]
 
 _P = ParamSpec("_P")
@@ -37,6 +40,10 @@ INT64_MATRIX: Final = types.Array(types.int64, 2, "C")
 
 
 _njit: Final[Any] = numba.njit  # its own types tell nothing
+intrinsic: Final[Any] = numba.extending.intrinsic
+
+Int = Any
+"""An integer inside a kernel: numba decides on its width and sign by what it is made of."""
 
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -7,7 +7,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from segment_reader.kernels.compiler import intrinsic
 
 __all__ = ["copy_bytes", "load_u64"]
 
@@ -22,7 +23,8 @@ def copy_bytes(
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         into = _address(context, builder, sig.args[0], args[0], args[1])
         origin = _address(context, builder, sig.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, into, origin, args[4], 1)
+        raw_memcpy: Any = cgutils.raw_memcpy
+        raw_memcpy(builder, into, origin, args[4], 1)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -21,6 +21,7 @@ from segment_reader.kernels.compiler import (
     INT64S,
     UINT8S,
     VOID,
+    Int,
     compiled,
     inlined,
 )
@@ -76,7 +77,7 @@ _Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @inlined
-def _varint(buffer: _Bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """Zigzag int32 at `at` and the position after it; -1 past the end, -2 for over 5 bytes."""
     result = np.uint64(0)
     shift = np.uint64(0)
@@ -94,7 +95,7 @@ def _varint(buffer: _Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _varlong(buffer: _Bytes, at: int, end: int) -> tuple[int, int]:
+def _varlong(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """Zigzag int64 at `at` and the position after it; -1 past the end, -2 for over 10 bytes."""
     result = np.uint64(0)
     shift = np.uint64(0)
@@ -110,7 +111,7 @@ def _varlong(buffer: _Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _headers(buffer: _Bytes, at: int, end: int, count: int) -> tuple[int, int, int]:
+def _headers(buffer: _Bytes, at: Int, end: Int, count: Int) -> tuple[Int, Int, Int]:
     """Bytes of keys and of values of `count` headers, and the position after them or -1."""
     key_bytes, value_bytes = np.int64(0), np.int64(0)
     for _ in range(count):
