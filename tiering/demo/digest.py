@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["Headers", "PartitionDigest", "TopicDigest", "encode_record"]
 
-Headers = Sequence[tuple[str, bytes | None]]
+Headers = Sequence[tuple[str, str | bytes | None]]
 
 
 def encode_record(
@@ -18,11 +18,12 @@ def encode_record(
 ) -> bytes:
     """A record's content as bytes from which it could be read back: null differs from empty."""
     parts = [struct.pack(">qqI", offset, timestamp_ms, len(headers))]
-    for item in (key, value, *(x for k, v in headers for x in (k.encode(), v))):
+    for item in (key, value, *(x for header in headers for x in header)):
         if item is None:
             parts.append(b"\xff\xff\xff\xff")
         else:
-            parts += [struct.pack(">I", len(item)), item]
+            data = item.encode() if isinstance(item, str) else item
+            parts += [struct.pack(">I", len(data)), data]
     return b"".join(parts)
 
 

@@ -42,7 +42,7 @@ TOPICS: Final = (
     DemoTopic(name="orders", partitions=2, share=0.3, codec="none"),
 )
 
-_Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+_Record = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
 
 
 class Acknowledged:
@@ -178,7 +178,7 @@ def _records(topic: DemoTopic, count: int) -> Iterator[_Record]:
 
 def _payment(rng: random.Random, number: int) -> _Record:
     """Headers with duplicates and nulls, null keys and null values."""
-    headers: list[tuple[str, bytes | None]] = [("trace", b"%016x" % rng.getrandbits(64))]
+    headers: list[tuple[str, str | bytes | None]] = [("trace", b"%016x" % rng.getrandbits(64))]
     if number % 3 == 0:
         headers += [("retry", b"1"), ("retry", None)]
     key = None if number % 10 == 0 else b"account-%d" % rng.randrange(5_000)

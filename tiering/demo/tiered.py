@@ -1,0 +1,121 @@
+"""Waiting until a topic's history is in the tier and in the table, and gone from the broker."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tiering.demo.workload import DemoTopic
+from tiering.errors import FatalError, NotFound, TransientError
+from tiering.ledger import Ledger, LedgerEntry, SegmentState
+from tiering.local_kafka import LocalKafka
+from tiering.store import open_store
+from tiering.tables import CatalogTables
+from tiering.tier_stack import TierStack
+
+__all__ = ["Tiered", "await_tiered", "bytes_served", "kafka_of"]
+
+_PATIENCE_S: Final = 240.0
+_POLL_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiered:
+    """What of a topic has been tiered.
+
+    Attributes:
+        ends: per partition, the offset after the last one in the table.
+        segments: native segments handed over, with `native_bytes` in all.
+        local_segments: *.log files left in the broker's directories: the active ones.
+        files, table_bytes: the table's data files and their size.
+    """
+
+    ends: dict[int, int]
+    segments: int
+    native_bytes: int
+    local_segments: int
+    files: int
+    table_bytes: int
+    metadata_location: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for the report."""
+        return asdict(self)
+
+
+def await_tiered(tier: TierStack, topic: DemoTopic) -> Tiered:
+    """Wait until all but the active segments are converted and deleted locally.
+
+    Raises TransientError with what is missing after four minutes.
+    """
+    ledger, tables = Ledger(open_store(tier.config.store)), CatalogTables(tier.config)
+    until = time.monotonic() + _PATIENCE_S
+    missing = "nothing was looked at"
+    while time.monotonic() < until:
+        tier.tend()
+        entries = [e for e in ledger.scan() if e.metadata.topic == topic.name]
+        missing = _missing(tier, topic, entries)
+        if not missing:
+            try:
+                return _tiered(tier, topic, entries, tables)
+            except NotFound as error:
+                missing = str(error)
+        time.sleep(_POLL_S)
+    raise TransientError(f"topic {topic.name} isn't tiered after {_PATIENCE_S:.0f} s: {missing}")
+
+
+def _missing(tier: TierStack, topic: DemoTopic, entries: list[LedgerEntry]) -> str:
+    """What is still to come, empty when nothing is."""
+    for partition in range(topic.partitions):
+        local = kafka_of(tier).local_segments(topic.name, partition)
+        if len(local) != 1:
+            return f"partition {partition} still has {len(local)} local segments"
+        mine = [e for e in entries if e.metadata.id.partition == partition]
+        reached = max((e.metadata.end_offset + 1 for e in mine), default=0)
+        if reached != local[0]:
+            return f"partition {partition} is tiered to {reached}, its local log starts at {local}"
+        waiting = sum(e.state is SegmentState.UPLOADED for e in mine)
+        if waiting:
+            return f"partition {partition} has {waiting} segments to convert"
+    return ""
+
+
+def _tiered(
+    tier: TierStack, topic: DemoTopic, entries: list[LedgerEntry], tables: CatalogTables
+) -> Tiered:
+    topic_id = entries[0].metadata.id.topic_id
+    state = tables.state(topic.name, topic_id)
+    files, table_bytes = tables.files(state)
+    local = (len(kafka_of(tier).local_segments(topic.name, p)) for p in range(topic.partitions))
+    return Tiered(
+        ends={partition: mark.offset for partition, mark in state.watermarks.items()},
+        segments=len(entries),
+        native_bytes=sum(e.metadata.size_bytes for e in entries),
+        local_segments=sum(local),
+        files=files,
+        table_bytes=table_bytes,
+        metadata_location=tables.table(topic.name, topic_id).metadata_location,
+    )
+
+
+def kafka_of(tier: TierStack) -> LocalKafka:
+    """The stack's own broker."""
+    if tier.kafka is None:
+        raise FatalError("this tier runs without a Kafka of its own")
+    return tier.kafka
+
+
+def bytes_served(tier: TierStack) -> int:
+    """Bytes of log that the service has handed back to the broker, as its /metrics says."""
+    request = urllib.request.Request(  # noqa: S310 - the service of this tier, on loopback
+        f"{tier.service_url}/metrics",
+        headers={"Authorization": f"Bearer {tier.token_file.read_text().strip()}"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = (s for f in families for s in f.samples if s.name == "onecopy_sent_bytes_total")
+    return int(sum(s.value for s in samples if s.labels["route"] == "log"))
