@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping
@@ -120,11 +121,14 @@ class Connection:
 class HostileServer:
     """Listens on a free loopback port and runs `script` for every connection in a thread."""
 
-    def __init__(self, script: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, script: Callable[[Connection], None], tls: ssl.SSLContext | None = None
+    ) -> None:
         self._script = script
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.accepted = 0
         self.failures: list[BaseException] = []
         self._threads: list[threading.Thread] = []
@@ -164,18 +168,19 @@ class HostileServer:
             sock.settimeout(CONNECTION_SECONDS_MAX)
             self.accepted += 1
             self._sockets.append(sock)
-            thread = threading.Thread(
-                target=self._serve, args=(Connection(sock, self.accepted),), daemon=True
-            )
+            thread = threading.Thread(target=self._serve, args=(sock, self.accepted), daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, sock: socket.socket, number: int) -> None:
         try:
-            self._script(connection)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True)  # takes the old one over
+                self._sockets.append(sock)
+            self._script(Connection(sock, number))
         except OSError:
             pass  # the client, or the test's end, closed it: part of most scripts
         except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
             self.failures.append(error)
         finally:
-            connection.sock.close()
+            sock.close()

@@ -83,11 +83,15 @@ class Harness:
         """All that the JVM has logged so far."""
         return self._stderr_path.read_text()
 
-    def configure(self, url: str, **settings: object) -> Outcome:
-        """A new plug-in; `settings` without `onecopy.`, with `_` for `.`."""
+    def configure(self, url: str | None, **settings: object) -> Outcome:
+        """A new plug-in; `settings` without `onecopy.`, with `_` for `.`; None: not set."""
         named = {"url": url, "token": "secret-token", **settings}
-        pairs = (f"onecopy.{key.replace('_', '.')}={value}" for key, value in named.items())
-        return self.call("configure", *(pair for pair in pairs if not pair.endswith("=None")))
+        pairs = (
+            f"onecopy.{key.replace('_', '.')}={value}"
+            for key, value in named.items()
+            if value is not None
+        )
+        return self.call("configure", *pairs)
 
     def use(self, segment: Segment) -> None:
         """Name the segment that the following calls are about."""

@@ -36,7 +36,7 @@ def write_segment(
     """Write all files of one segment into `directory` (made if need be)."""
     directory.mkdir(parents=True, exist_ok=True)
     base = f"{start_offset:020d}"
-    content = random.Random(start_offset).randbytes(size_bytes)  # noqa: S311
+    content = random.Random(start_offset).randbytes(size_bytes)
     (directory / f"{base}.log").write_bytes(content + bytes(preallocated_bytes))
     (directory / f"{base}.index").write_bytes(struct.pack(">iiii", 9, 4096, 50, 200_000))
     (directory / f"{base}.timeindex").write_bytes(struct.pack(">qi", 1234567, 50))

@@ -12,7 +12,7 @@ URL = "http://127.0.0.1:1"  # nobody listens there: configuring must not need an
 
 def refusal(jvm: Harness, url: str | None = URL, **settings: object) -> str:
     """The message of the ConfigException that these settings get."""
-    outcome = jvm.configure(url, **settings)  # type: ignore[arg-type]
+    outcome = jvm.configure(url, **settings)
     assert outcome.error == "ConfigException", outcome
     assert "secret-token" not in outcome.message
     return outcome.message
@@ -78,7 +78,7 @@ def test_keys_of_others_are_let_be(jvm: Harness) -> None:
     ],
 )
 def test_bad_value_names_the_key(jvm: Harness, key: str, value: object) -> None:
-    assert f"rsm.config.onecopy.{key.replace('_', '.')} " in refusal(jvm, **{key: value})
+    assert f"rsm.config.onecopy.{key.replace('_', '.')} " in refusal(jvm, URL, **{key: value})
 
 
 def test_token_in_the_clear_only_to_loopback_or_when_allowed(jvm: Harness) -> None:

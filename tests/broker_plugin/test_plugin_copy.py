@@ -20,7 +20,7 @@ DEADLINE_MS = 400
 #: What a loaded machine may add to a deadline.
 SLACK_MS = 4_000
 
-Act = Callable[[Connection, Request], None]
+Act = Callable[[Connection, Request], object]
 
 
 def on_put(act: Act) -> Callable[[Connection], None]:
@@ -232,9 +232,7 @@ def test_refusal_before_the_body(
     assert millis < SLACK_MS
 
 
-def test_the_connection_of_a_refused_copy_is_not_used_again(
-    jvm: Harness, segment: Segment
-) -> None:
+def test_the_connection_of_a_refused_copy_is_not_used_again(jvm: Harness, segment: Segment) -> None:
     def script(connection: Connection) -> None:
         request = connection.read_request()
         assert request is not None
@@ -300,17 +298,20 @@ def test_stall_within_the_body(jvm: Harness, tmp_path: Path) -> None:
     # More than the sockets' buffers take without a reader.
     jvm.use(write_segment(tmp_path / "big", size_bytes=32 << 20))
 
+    over = threading.Event()
+
     def stall(connection: Connection, _: Request) -> None:
         connection.go_on()
         connection.read_body(1000)
-        time.sleep((DEADLINE_MS + SLACK_MS) / 1000)
+        over.wait((DEADLINE_MS + 2 * SLACK_MS) / 1000)
 
     with HostileServer(on_put(stall)) as server:
         jvm.configure(server.url, progress_deadline_ms=DEADLINE_MS)
         outcome = jvm.copy()
-        assert outcome.error == PLAIN
-        assert "no progress" in outcome.message
-        assert outcome.millis < DEADLINE_MS + SLACK_MS
+        over.set()
+    assert outcome.error == PLAIN
+    assert "no progress" in outcome.message
+    assert outcome.millis < DEADLINE_MS + SLACK_MS
 
 
 def test_stall_after_the_body(jvm: Harness, segment: Segment) -> None:
@@ -340,6 +341,22 @@ def test_trickle_is_ended_by_the_whole_copy_deadline(jvm: Harness, tmp_path: Pat
     assert error == PLAIN
     assert "not done within" in message
     assert millis < 3 * DEADLINE_MS + SLACK_MS
+
+
+def test_slow_but_steady_copy_succeeds(jvm: Harness, tmp_path: Path) -> None:
+    jvm.use(write_segment(tmp_path / "big", size_bytes=32 << 20))
+
+    def steady(connection: Connection, request: Request) -> None:
+        connection.go_on()
+        body = bytearray()
+        while len(body) < request.content_length:
+            time.sleep(0.05)  # the server's pace: 20 MiB/s
+            body += connection.read_body(min(1 << 20, request.content_length - len(body)))
+        connection.respond(201, json.dumps({"sha256": parse_upload(bytes(body)).sha256}).encode())
+
+    error, message, millis = copy(jvm, steady, progress_deadline_ms=1000)
+    assert error is None, message
+    assert millis > 1000, "too quick to show anything"
 
 
 def test_connection_cut_within_the_body(jvm: Harness, segment: Segment) -> None:
@@ -372,9 +389,7 @@ def test_answer_cut_or_rubbish(jvm: Harness, segment: Segment, head: bytes) -> N
         (503, "store_unavailable"),
     ],
 )
-def test_refusal_after_the_body(
-    jvm: Harness, segment: Segment, status: int, code: str
-) -> None:
+def test_refusal_after_the_body(jvm: Harness, segment: Segment, status: int, code: str) -> None:
     def refuse(connection: Connection, request: Request) -> None:
         connection.go_on()
         connection.read_body(request.content_length)

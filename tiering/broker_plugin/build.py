@@ -64,20 +64,32 @@ def is_current(jar: Path) -> bool:
 def kafka_jars(directory: Path | None = None) -> tuple[Path, ...]:
     """Kafka's jars to compile against: those in `directory`, else the project's own download.
 
-    The environment's ONECOPY_KAFKA_LIBS names a directory for builds without a network.
+    The environment's ONECOPY_KAFKA_LIBS names a directory for builds without a network or
+    without this project's dependencies. Raises PluginBuildError.
     """
     if directory is None and (named := os.environ.get(_LIBS_VARIABLE)):
         directory = Path(named)
     if directory is None:
-        from tiering import jars  # only where nothing else was named: it may have to download
-
-        return tuple(jars.kafka_jars())
+        return _downloaded_jars()
     found = tuple(sorted(directory.glob("*.jar")))
     if not any(path.name.startswith("kafka-storage-api-") for path in found):
         raise PluginBuildError(
             f"{directory} holds no kafka-storage-api-*.jar: name the libs directory of Kafka 4.3"
         )
     return found
+
+
+def _downloaded_jars() -> tuple[Path, ...]:
+    from tiering import jars  # only here: a build from a named directory needs nothing else
+    from tiering.errors import TieringError
+
+    try:
+        return tuple(jars.kafka_jars())
+    except TieringError as error:
+        raise PluginBuildError(
+            f"{error}\nTo build with a Kafka that is already here, set {_LIBS_VARIABLE} to the "
+            "libs directory of Kafka 4.3"
+        ) from error
 
 
 def build_jar(classpath: Sequence[Path], jar: Path = JAR) -> Path:

@@ -12,21 +12,25 @@ import java.util.concurrent.Flow;
 /**
  * Collects an answer's body into one array of at most {@code bytesMax} bytes.
  *
- * <p>A longer body fails the request at once instead of filling the broker's memory. A body whose
- * length is announced is collected without growing.
+ * <p>A longer body fails the request at once instead of filling the broker's memory. Up to the size
+ * of a usual pull the array is made as the length is announced; beyond, it grows with what comes.
  */
 final class AnswerBody implements HttpResponse.BodySubscriber<byte[]> {
     private static final int START_BYTES = 8 << 10;
+    private static final int START_BYTES_MAX = 8 << 20;
 
     private final CompletableFuture<byte[]> whole = new CompletableFuture<>();
+    private final long announced;
     private final long bytesMax;
     private byte[] bytes;
     private int size;
     private Flow.Subscription subscription;
 
     private AnswerBody(long announced, long bytesMax) {
+        this.announced = announced;
         this.bytesMax = bytesMax;
-        this.bytes = new byte[(int) Math.min(announced < 0 ? START_BYTES : announced, bytesMax)];
+        long expected = announced < 0 ? START_BYTES : Math.min(announced, START_BYTES_MAX);
+        this.bytes = new byte[(int) Math.min(expected, bytesMax)];
     }
 
     static HttpResponse.BodyHandler<byte[]> atMost(int bytesMax) {
@@ -42,7 +46,11 @@ final class AnswerBody implements HttpResponse.BodySubscriber<byte[]> {
     @Override
     public void onSubscribe(Flow.Subscription subscription) {
         this.subscription = subscription;
-        subscription.request(Long.MAX_VALUE);
+        if (announced > bytesMax) {
+            refuse();
+        } else {
+            subscription.request(Long.MAX_VALUE);
+        }
     }
 
     @Override
@@ -57,8 +65,7 @@ final class AnswerBody implements HttpResponse.BodySubscriber<byte[]> {
     private boolean append(ByteBuffer buffer) {
         int count = buffer.remaining();
         if (size + (long) count > bytesMax) {
-            subscription.cancel();
-            onError(new IOException("the answer is longer than " + bytesMax + " bytes"));
+            refuse();
             return false;
         }
         if (size + count > bytes.length) {
@@ -67,6 +74,11 @@ final class AnswerBody implements HttpResponse.BodySubscriber<byte[]> {
         buffer.get(bytes, size, count);
         size += count;
         return true;
+    }
+
+    private void refuse() {
+        subscription.cancel();
+        onError(new IOException("the answer is longer than " + bytesMax + " bytes"));
     }
 
     @Override

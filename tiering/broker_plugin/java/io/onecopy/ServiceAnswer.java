@@ -15,7 +15,8 @@ import java.util.regex.Pattern;
 record ServiceAnswer(int status, HttpHeaders headers, byte[] body) {
     private static final Pattern ERROR = Pattern.compile("\"error\"\\s*:\\s*\"([a-z_]{1,64})\"");
     private static final Pattern SHA256 = Pattern.compile("\"sha256\"\\s*:\\s*\"([0-9a-f]{64})\"");
-    private static final int SHOWN_CHARS_MAX = 300;
+    private static final int SEARCHED_BYTES_MAX = 64 << 10;
+    private static final int SHOWN_BYTES_MAX = 300;
 
     /** The service's error code, or empty if this answer isn't one of its errors. */
     String errorCode() {
@@ -33,13 +34,16 @@ record ServiceAnswer(int status, HttpHeaders headers, byte[] body) {
 
     /** Status and the beginning of the body, on one line, for messages. */
     String describe() {
-        String text = new String(body, 0, Math.min(body.length, SHOWN_CHARS_MAX),
-                StandardCharsets.UTF_8).replaceAll("[^\\x20-\\x7e]+", " ").strip();
+        String text = head(SHOWN_BYTES_MAX).replaceAll("[^\\x20-\\x7e]+", " ").strip();
         return "status " + status + (text.isEmpty() ? "" : ": " + text);
     }
 
     private Optional<String> first(Pattern pattern) {
-        Matcher matcher = pattern.matcher(new String(body, StandardCharsets.UTF_8));
+        Matcher matcher = pattern.matcher(head(SEARCHED_BYTES_MAX));
         return matcher.find() ? Optional.of(matcher.group(1)) : Optional.empty();
+    }
+
+    private String head(int bytesMax) {
+        return new String(body, 0, Math.min(body.length, bytesMax), StandardCharsets.UTF_8);
     }
 }
