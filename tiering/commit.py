@@ -29,7 +29,6 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from tiering.data_files import data_files
@@ -43,10 +42,11 @@ from tiering.errors import (
 )
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import redact
-from tiering.table_state import TableState, landed_snapshot, read_state, summary_watermarks
+from tiering.table_state import TableState, landed_snapshot, moved_partitions, read_state
 from tiering.tasks import DataFileEntry
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
+    MOVED_SUMMARY,
     WATERMARKS_PROPERTY,
     Watermark,
     encode_watermarks,
@@ -262,7 +262,11 @@ class _Append:
         entries = [e for p in sorted(keep) for e in plan.files.get(p, ())]
         transaction = table.transaction()
         update = transaction.update_snapshot(
-            snapshot_properties={WATERMARKS_PROPERTY: text, CYCLE_ID_SUMMARY: plan.cycle_id}
+            snapshot_properties={
+                WATERMARKS_PROPERTY: text,
+                CYCLE_ID_SUMMARY: plan.cycle_id,
+                MOVED_SUMMARY: ",".join(map(str, sorted(keep))),
+            }
         )
         with update.fast_append() as staged:
             for file in data_files(entries, table.metadata):
@@ -281,17 +285,12 @@ class _Append:
         snapshot = landed_snapshot(metadata, self._sent, self._plan.cycle_id)
         if snapshot is None:
             return None
-        landed = self._landed_partitions(snapshot)
+        landed = moved_partitions(snapshot)
         return AppendOutcome(
             snapshot_id=snapshot.snapshot_id,
             landed=landed,
             dropped=frozenset(self._plan.moved) - landed,
         )
-
-    def _landed_partitions(self, snapshot: Snapshot) -> frozenset[int]:
-        """Earlier tries may have held more partitions, so the snapshot itself is asked."""
-        marks = summary_watermarks(snapshot, table=".".join(self._plan.identifier))
-        return frozenset(p for p, mark in self._plan.moved.items() if marks.get(p) == mark)
 
     def _dropped_all(self) -> AppendOutcome:
         _log.info("%s: every partition has been moved by somebody else", self._plan)

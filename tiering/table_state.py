@@ -22,13 +22,14 @@ from pyiceberg.table.snapshots import Snapshot
 from tiering.errors import FatalError
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
+    MOVED_SUMMARY,
     TOPIC_ID_PROPERTY,
     WATERMARKS_PROPERTY,
     Watermark,
     decode_watermarks,
 )
 
-__all__ = ["TableState", "landed_snapshot", "read_state", "summary_watermarks"]
+__all__ = ["TableState", "landed_snapshot", "moved_partitions", "read_state"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +82,9 @@ def landed_snapshot(
     return None
 
 
-def summary_watermarks(snapshot: Snapshot, *, table: str) -> Mapping[int, Watermark]:
-    """The watermarks that a snapshot of ours carries. Raises FatalError if they are damaged."""
-    return decode_watermarks(_summary(snapshot, WATERMARKS_PROPERTY), table=table)
+def moved_partitions(snapshot: Snapshot) -> frozenset[int]:
+    """The partitions that a snapshot of ours moved. Earlier tries may have held more of them."""
+    return frozenset(int(p) for p in (_summary(snapshot, MOVED_SUMMARY) or "").split(",") if p)
 
 
 def _judge(table: str, metadata: TableMetadata) -> tuple[Mapping[int, Watermark], str | None]:
@@ -92,7 +93,7 @@ def _judge(table: str, metadata: TableMetadata) -> tuple[Mapping[int, Watermark]
     lost = _newer_of_ours(metadata, floor)
     text = metadata.properties.get(WATERMARKS_PROPERTY)
     if newest is not None:
-        marks = summary_watermarks(newest, table=table)
+        marks = decode_watermarks(_summary(newest, WATERMARKS_PROPERTY), table=table)
     elif oldest_seen is not None and not _is_first(oldest_seen):
         if text is None:
             return {}, (

@@ -15,6 +15,7 @@ from tiering.errors import FatalError
 __all__ = [
     "COLUMNS_VERSION_PROPERTY",
     "CYCLE_ID_SUMMARY",
+    "MOVED_SUMMARY",
     "TOPIC_ID_PROPERTY",
     "TOPIC_PROPERTY",
     "WATERMARKS_PROPERTY",
@@ -30,6 +31,8 @@ WATERMARKS_PROPERTY: Final = "onecopy.watermarks"
 """Table property *and* snapshot summary key: JSON of every partition's watermark."""
 CYCLE_ID_SUMMARY: Final = "onecopy.cycle-id"
 """Snapshot summary key: the cycle that made the snapshot."""
+MOVED_SUMMARY: Final = "onecopy.moved-partitions"
+"""Snapshot summary key: the partitions whose watermarks it moved, `0,3`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,19 @@ def test_partitions_that_somebody_moved_are_dropped_and_the_rest_lands(
     assert tier.marks() == {0: 60, 1: 50}
 
 
+def test_a_partition_that_another_moved_to_the_same_place_is_not_called_ours(
+    tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both bring partition 0 up to the same watermark, but only one of them brings its rows."""
+    other = Tier.open(tmp_path)
+    ours, theirs = tier.plan({0: 100, 1: 50}), other.plan({0: 100})
+    Faults(tier, monkeypatch, lambda: append(other.catalog, theirs), "landed-then-5xx")
+    outcome = append(tier.catalog, ours, pacing=NO_WAIT)
+    assert outcome.landed == {1}
+    assert outcome.dropped == {0}
+    assert ours.files[0][0].path not in tier.referenced_files()
+
+
 def test_a_zombie_with_a_segment_of_zero_rows_is_refused(tier: Tier, tmp_path: Path) -> None:
     """All its rows were aborted: no file would collide, only the watermark tells."""
     append(tier.catalog, tier.plan({0: 10}))
