@@ -100,14 +100,15 @@ ARROW = pa.schema(
 )
 
 
-def make_catalog(directory: Path, **properties: str) -> Catalog:
+def make_catalog(directory: Path, name: str = "onecopy", **properties: str) -> Catalog:
     return open_catalog(
         CatalogConfig(
+            name=name,
             properties={
                 "uri": f"sqlite:///{directory}/catalog.db",
                 "warehouse": f"file://{directory}/warehouse",
                 **properties,
-            }
+            },
         )
     )
 

@@ -127,7 +127,7 @@ def test_rows_of_equal_offset_all_come(made: tuple[Catalog, Table]) -> None:
 def test_passes_keep_to_the_bound(
     made: tuple[Catalog, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deep overlap is sorted in windows that fit the bound, each row once (the last row groups overlap nothing)."""
+    """A deep overlap is sorted in windows that fit the bound; only its end overlaps nothing."""
     from tiering.offset_reader import offset_order
 
     catalog, table = made
