@@ -20,6 +20,15 @@ from segment_reader.indexes import (
     parse_transaction_index,
     serve_offset_index,
 )
+from segment_reader.layouts import (
+    IndexKind,
+    LocalTieredStorageLayout,
+    NativeLayout,
+    NativeSegment,
+    ObjectRead,
+    OnecopyLayout,
+    StoredSegment,
+)
 from segment_reader.limits import DEFAULT_LIMITS, Limits
 from segment_reader.reader import ReadStats, RecordFilter, SegmentReader
 from segment_reader.sources import BytesSource, FileSource, RangeSource
@@ -35,8 +44,14 @@ __all__ = [
     "Codec",
     "CorruptSegment",
     "FileSource",
+    "IndexKind",
     "Limits",
+    "LocalTieredStorageLayout",
+    "NativeLayout",
+    "NativeSegment",
+    "ObjectRead",
     "OffsetIndex",
+    "OnecopyLayout",
     "ProducerSnapshot",
     "RangeSource",
     "ReadStats",
@@ -44,6 +59,7 @@ __all__ = [
     "SegmentBounds",
     "SegmentReader",
     "SegmentReaderError",
+    "StoredSegment",
     "TimeIndex",
     "TransactionIndex",
     "UnsupportedFormat",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from segment_reader.batches import BatchHeaders
 from segment_reader.indexes import parse_transaction_index
 from segment_reader.kernels.verdicts import covered
 
-__all__ = ["NO_VERDICTS", "Verdicts"]
+__all__ = ["NO_VERDICTS", "Verdicts", "first_open_offset", "overlapping_entries"]
 
 _Int64s = npt.NDArray[np.int64]
 
@@ -58,3 +59,37 @@ class Verdicts:
 
 NO_VERDICTS = Verdicts.from_entries(b"")
 """For segments without transactions, or all of whose transactions are committed."""
+
+
+def overlapping_entries(data: bytes, start_offset: int, end_offset: int) -> bytes:
+    """Those of the 34-byte entries, each once, whose transactions reach into [start, end]."""
+    index = parse_transaction_index(data, ordered=False)
+    inside = (index.first_offset <= end_offset) & (index.last_offset >= start_offset)
+    entries = np.frombuffer(data, dtype="V34")[inside]
+    return b"".join(dict.fromkeys(entry.tobytes() for entry in entries))
+
+
+def first_open_offset(chunks: Iterable[BatchHeaders]) -> int | None:
+    """Where the earliest transaction begins that has no marker in `chunks`, or None.
+
+    `chunks` come in offset order; overlapping copies may repeat batches.
+    """
+    open_from: dict[int, int] = {}
+    closed_at: dict[int, int] = {}
+    for headers in chunks:
+        batches = headers.take(headers.transactional)
+        facts = zip(
+            batches.producer_id.tolist(),
+            batches.base_offset.tolist(),
+            batches.control.tolist(),
+            strict=True,
+        )
+        for producer, offset, is_marker in facts:
+            if offset <= closed_at.get(producer, -1):
+                continue
+            if is_marker:
+                closed_at[producer] = offset
+                open_from.pop(producer, None)
+            else:
+                open_from.setdefault(producer, offset)
+    return min(open_from.values(), default=None)
