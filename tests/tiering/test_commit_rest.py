@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from appends import IDENTIFIER, NO_WAIT, TOPIC_ID, Tier
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from rest_catalog import RestServer, run_rest_catalog
 
 from tiering.catalog import CatalogConfig, open_catalog
