@@ -1,0 +1,136 @@
+"""Conversion on Spark: one job per call, one task per range of a segment, results only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+
+from spark_ext.session import SessionOptions, open_context, stop_spark
+from tiering.conversion import convert_task
+from tiering.errors import TransientError
+from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask, Converter
+
+__all__ = ["SparkConverter", "open_converter"]
+
+_log: Final = logging.getLogger(__name__)
+_MASTER: Final = "spark.master"
+
+
+def open_converter(options: Mapping[str, str]) -> Converter:
+    """The converter for Spark settings (`spark.master` among them); nothing is started yet.
+
+    Raises BadInput for names that are no Spark settings, and for secrets among them.
+    """
+    conf = dict(options)
+    master = conf.pop(_MASTER, SessionOptions().master)
+    return SparkConverter(SessionOptions(master=master, conf=conf))
+
+
+class SparkConverter:
+    """Runs conversion tasks as Spark jobs; the session starts with the first call.
+
+    What goes to the workers is the tasks, which hold no credentials, and a reference to a
+    function of this package. Workers take credentials from *their* environment: on `local[N]`
+    they inherit this process's. A cluster has to provide three things on every executor: this
+    package with its dependencies in the Python that `spark.pyspark.python` names; the store
+    reachable by the URL that the tasks name (so no local directory, unless it is shared); and
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or an instance role in the executors' environment,
+    put there by the cluster (worker environment, Kubernetes secrets), not by `spark.executorEnv`,
+    which lands in the event log.
+
+    Tasks may be run twice (speculation, retries): every attempt writes files of its own, and
+    only those whose entries come back are ever committed.
+    """
+
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
+        self._context: SparkContext | None = None
+
+    def convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
+        """One result per task. Raises TransientError when Spark itself is lost; the next call
+        starts it anew.
+
+        A job fails as a whole when a task kills its worker process again and again. The tasks
+        are then run one by one, so that it takes none of the others with it.
+        """
+        if not tasks:
+            return ()
+        ordered = sorted(tasks, key=_log_bytes, reverse=True)
+        try:
+            return self._run(ordered)
+        except Py4JJavaError as error:
+            if len(ordered) == 1:
+                return [_lost(ordered[0], error)]
+            _log.warning("conversion job failed, running its tasks one by one: %s", _cause(error))
+        return [self._run_alone(task) for task in ordered]
+
+    def close(self) -> None:
+        """Stop Spark and its JVM."""
+        if self._context is not None:
+            self._context = None
+            stop_spark()
+
+    def _run_alone(self, task: ConversionTask) -> ConversionResult:
+        try:
+            return self._run([task])[0]
+        except Py4JJavaError as error:
+            return _lost(task, error)
+
+    def _run(self, tasks: Sequence[ConversionTask]) -> list[ConversionResult]:
+        """One job. Raises Py4JJavaError when it failed and Spark still lives."""
+        context = self._started()
+        try:
+            results: list[ConversionResult] = (
+                context.parallelize(tasks, len(tasks)).mapPartitions(_convert).collect()
+            )
+        except Py4JJavaError as error:
+            if self._is_stopped(context):
+                raise self._dropped(error) from error
+            raise
+        except (Py4JError, OSError, EOFError) as error:
+            raise self._dropped(error) from error
+        return results
+
+    def _started(self) -> SparkContext:
+        if self._context is not None and self._is_stopped(self._context):
+            self.close()
+        if self._context is None:
+            self._context = open_context(self._options)
+        return self._context
+
+    def _is_stopped(self, context: SparkContext) -> bool:
+        try:
+            return bool(context._jsc.sc().isStopped())
+        except (Py4JError, OSError, EOFError, AttributeError):
+            return True
+
+    def _dropped(self, error: BaseException) -> TransientError:
+        self.close()
+        return TransientError(f"Spark was lost during the conversion: {_cause(error)}")
+
+
+def _convert(tasks: Iterable[ConversionTask]) -> Iterator[ConversionResult]:
+    return map(convert_task, tasks)
+
+
+def _log_bytes(task: ConversionTask) -> int:
+    """How much there is to do, as far as the task says: larger ones start first."""
+    if task.end_position is not None:
+        return task.end_position - task.start_position
+    return task.to_offset - task.from_offset
+
+
+def _lost(task: ConversionTask, error: Py4JJavaError) -> ConversionResult:
+    failure = ConversionFailure(kind="transient", reason=f"its worker died: {_cause(error)}")
+    return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)
+
+
+def _cause(error: BaseException) -> str:
+    """The first telling line of a Java stack trace."""
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line), type(error).__name__)

@@ -1,0 +1,238 @@
+"""From decoded records to the columns of a topic's table, matched by Iceberg field id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from tiering.errors import FatalError
+from tiering.table_schema import raw_schema
+
+__all__ = ["FieldIds", "TableColumns", "field_ids"]
+
+_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
+_NO_TIMESTAMP_MS: Final = -1
+_ARROW_TYPES: Final[dict[type[IcebergType], Any]] = {
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    BinaryType: pa.binary(),
+    StringType: pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldIds:
+    """Ids of Kafka's own columns: as a table is made with them, so for its whole life."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    leader_epoch: int
+    key: int
+    headers: int
+    header_key: int
+    header_value: int
+    value: int
+
+
+@lru_cache(maxsize=1)
+def field_ids() -> FieldIds:
+    """The ids of `raw_schema`."""
+    ids = raw_schema()._name_to_id
+    return FieldIds(
+        partition=ids["kafka_partition"],
+        offset=ids["kafka_offset"],
+        timestamp=ids["kafka_timestamp"],
+        timestamp_type=ids["kafka_timestamp_type"],
+        leader_epoch=ids["kafka_leader_epoch"],
+        key=ids["kafka_key"],
+        headers=ids["kafka_headers"],
+        header_key=ids["kafka_headers.element.key"],
+        header_value=ids["kafka_headers.element.value"],
+        value=ids["value"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumns:
+    """The columns that a topic's files have: Kafka's own, as far as the table still has them.
+
+    A column that somebody else has added is not written at all: by the specification ("Column
+    projection") every reader then takes its initial default, or null. A renamed one is written
+    under its present name, a dropped one is left out.
+
+    Attributes:
+        arrow: the files' schema; every field carries its Iceberg id.
+        table: the table's Iceberg schema.
+    """
+
+    arrow: pa.Schema
+    table: Schema
+
+    @classmethod
+    def of(cls, schema_json: str) -> TableColumns:
+        """Columns for a table schema (JSON of the spec).
+
+        Raises FatalError where a column has a type that Kafka's records don't fit, or where
+        partition and offset are missing.
+        """
+        return _table_columns(schema_json)
+
+    def rows(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+        """Records of RECORD_SCHEMA as rows of the table. Keys and values are not copied."""
+        arrays = [
+            _SOURCES[_field_id(field)](records, partition, field.type) for field in self.arrow
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    def index(self, field_id: int) -> int | None:
+        """Where the column of that id is, or None."""
+        places = (i for i, field in enumerate(self.arrow) if _field_id(field) == field_id)
+        return next(places, None)
+
+    def paths(self, *ids: int) -> list[str]:
+        """Parquet paths of the leaf columns of these ids, as far as there are any."""
+        return [path for field_id, path in self.leaves() if field_id in ids]
+
+    def leaves(self) -> list[tuple[int, str]]:
+        """(field id, Parquet path) of every leaf column, in the file's order."""
+        found = []
+        for field in self.arrow:
+            if pa.types.is_list(field.type):
+                children = list(field.type.value_type)
+                path = f"{field.name}.list.element"
+                found += [(_field_id(child), f"{path}.{child.name}") for child in children]
+            else:
+                found.append((_field_id(field), field.name))
+        return found
+
+
+@lru_cache(maxsize=256)
+def _table_columns(schema_json: str) -> TableColumns:
+    schema = Schema.model_validate_json(schema_json)
+    fields = [_arrow_field(f) for f in schema.fields if f.field_id in _SOURCES]
+    columns = TableColumns(arrow=pa.schema(fields), table=schema)
+    ids = field_ids()
+    for field_id, name in ((ids.partition, "kafka_partition"), (ids.offset, "kafka_offset")):
+        if columns.index(field_id) is None:
+            raise FatalError(f"the table's column {name} was dropped; offsets need it")
+    return columns
+
+
+def _arrow_field(field: NestedField) -> Any:
+    return pa.field(
+        field.name,
+        _arrow_type(field),
+        nullable=not field.required,
+        metadata={b"PARQUET:field_id": str(field.field_id).encode()},
+    )
+
+
+def _arrow_type(field: NestedField) -> Any:
+    kind = field.field_type
+    known = raw_schema().find_type(field.field_id)
+    if isinstance(kind, ListType) and isinstance(known, ListType):
+        return pa.list_(_header_field(kind))
+    widened = isinstance(known, IntegerType) and isinstance(kind, LongType)
+    if kind != known and not widened:
+        raise FatalError(f"column {field.name} has become {kind}; Kafka's records have {known}")
+    return _ARROW_TYPES[type(kind)]
+
+
+def _header_field(kind: ListType) -> Any:
+    if not isinstance(kind.element_type, StructType):
+        raise FatalError(f"the headers' elements have become {kind.element_type}")
+    ids = field_ids()
+    known = [
+        f for f in kind.element_type.fields if f.field_id in (ids.header_key, ids.header_value)
+    ]
+    return pa.field(
+        "element",
+        pa.struct([_arrow_field(child) for child in known]),
+        nullable=not kind.element_required,
+        metadata={b"PARQUET:field_id": str(kind.element_id).encode()},
+    )
+
+
+def _field_id(field: Any) -> int:
+    return int(field.metadata[b"PARQUET:field_id"])
+
+
+_Source = Callable[[Any, int, Any], Any]
+
+
+def _partition(records: Any, partition: int, kind: Any) -> Any:
+    width = np.int64 if kind == pa.int64() else np.int32
+    return pa.array(np.full(records.num_rows, partition, width), kind)
+
+
+def _column(name: str) -> _Source:
+    def source(records: Any, partition: int, kind: Any) -> Any:
+        column = records.column(name)
+        return column if column.type == kind else column.cast(kind)
+
+    return source
+
+
+def _timestamp(records: Any, partition: int, kind: Any) -> Any:
+    """Microseconds; null for Kafka's -1 and for what 64 bits of microseconds can't hold."""
+    milliseconds = records.column("timestamp_ms").to_numpy()
+    missing = milliseconds == _NO_TIMESTAMP_MS
+    missing |= milliseconds > _TIMESTAMP_MS_MAX
+    missing |= milliseconds < -_TIMESTAMP_MS_MAX
+    if not missing.any():
+        return pa.array(milliseconds * 1000, kind)
+    kept = np.where(missing, 0, milliseconds) * 1000
+    return pa.array(kept, pa.int64(), mask=missing).view(kind)
+
+
+def _headers(records: Any, partition: int, kind: Any) -> Any:
+    """The lists under the table's field names, with the children that the table still has."""
+    lists = records.column("headers")
+    structs = lists.flatten()
+    offsets = lists.offsets
+    if len(offsets) and offsets[0].as_py():
+        offsets = pa.array(offsets.to_numpy() - offsets[0].as_py(), pa.int32())
+    ids = field_ids()
+    sources = {ids.header_key: 0, ids.header_value: 1}
+    fields = list(kind.value_type)
+    children = structs.flatten()
+    chosen = [children[sources[_field_id(field)]] for field in fields]
+    elements = pa.StructArray.from_arrays(chosen, fields=fields)
+    return pa.ListArray.from_arrays(offsets, elements, type=kind)
+
+
+def _sources() -> dict[int, _Source]:
+    ids = field_ids()
+    return {
+        ids.partition: _partition,
+        ids.offset: _column("offset"),
+        ids.timestamp: _timestamp,
+        ids.timestamp_type: _column("timestamp_type"),
+        ids.leader_epoch: _column("leader_epoch"),
+        ids.key: _column("key"),
+        ids.headers: _headers,
+        ids.value: _column("value"),
+    }
+
+
+_SOURCES: Final = _sources()
