@@ -1,0 +1,154 @@
+"""The engine as a process: `python -m spark_ext.engine_process --config FILE`.
+
+It lives here because it hands the Spark converter to the engine, which itself knows no Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from spark_ext.conversion_job import open_converter
+from tiering.config import TierConfig
+from tiering.crash_points import crash_points
+from tiering.engine import CycleReport, Engine
+from tiering.errors import TransientError
+from tiering.ledger import Ledger
+from tiering.splitting import split_by_index
+from tiering.status import HEARTBEAT_KEY
+from tiering.store import ObjectStore, open_store
+from tiering.tables import CatalogTables
+from tiering.tasks import Converter
+
+__all__ = ["main"]
+
+_log: Final = logging.getLogger("onecopy.engine")
+_HEARTBEAT_MS: Final = 5_000
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the engine until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="onecopy-engine")
+    parser.add_argument("--config", type=Path, required=True, help="TierConfig as JSON")
+    parser.add_argument("--ready-file", type=Path, help="written once the engine is at work")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    config = TierConfig.from_json(arguments.config.read_text())
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    store = open_store(config.store)
+    converter = open_converter(
+        {"spark.master": config.engine.spark_master, **config.engine.spark_conf}
+    )
+    try:
+        engine = _engine(config, store, converter)
+        if arguments.ready_file is not None:
+            _write_atomically(arguments.ready_file, json.dumps({"pid": os.getpid()}))
+        _loop(engine, _Heartbeat(store), stop, config.engine.cycle_interval_ms / 1000)
+    finally:
+        converter.close()
+    return 0
+
+
+def _engine(config: TierConfig, store: ObjectStore, converter: Converter) -> Engine:
+    return Engine(
+        ledger=Ledger(store),
+        tables=CatalogTables(config),
+        converter=converter,
+        store_url=config.store,
+        bytes_max=config.engine.cycle_bytes_max,
+        split=split_by_index(store, config.engine.split_bytes),
+        reached=crash_points(os.environ),
+    )
+
+
+def _loop(engine: Engine, heartbeat: _Heartbeat, stop: threading.Event, interval_s: float) -> None:
+    failures = 0
+    while not stop.is_set():
+        try:
+            report = engine.run_cycle()
+        except TransientError as error:
+            _log.warning("cycle failed, trying again: %s", error)
+            heartbeat.failed(str(error))
+            stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            failures += 1
+            continue
+        heartbeat.beat(report)
+        if report.commits:
+            failures = 0
+            _log.info(
+                "%d segments, %d rows, %d native bytes, %d commits",
+                report.segments,
+                report.rows,
+                report.native_bytes,
+                report.commits,
+            )
+        elif not report.idle:
+            stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            failures += 1
+        else:
+            stop.wait(interval_s)
+
+
+class _Heartbeat:
+    """Writes what the engine did to the store: at once when it changed, else now and then."""
+
+    def __init__(
+        self, store: ObjectStore, clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    ) -> None:
+        self._store = store
+        self._clock_ms = clock_ms
+        self._written_at_ms = 0
+        self._counts = {"cycles": 0, "commits": 0, "failed_cycles": 0, "rows": 0}
+        self._problems: Mapping[str, str] = {}
+        self._topics: dict[str, dict[str, int]] = {}
+
+    def beat(self, report: CycleReport) -> None:
+        changed = not report.idle or dict(report.problems) != dict(self._problems)
+        self._counts["cycles"] += 1
+        self._counts["commits"] += report.commits
+        self._counts["rows"] += report.rows
+        self._problems = report.problems
+        self._topics = {topic: asdict(backlog) for topic, backlog in report.backlog.items()}
+        if changed or self._clock_ms() - self._written_at_ms >= _HEARTBEAT_MS:
+            self._write()
+
+    def failed(self, reason: str) -> None:
+        self._counts["failed_cycles"] += 1
+        self._problems = {"engine": reason}
+        self._write()
+
+    def _write(self) -> None:
+        self._written_at_ms = self._clock_ms()
+        body: dict[str, Any] = {
+            "at_ms": self._written_at_ms,
+            "pid": os.getpid(),
+            "problems": dict(self._problems),
+            "topics": self._topics,
+            **self._counts,
+        }
+        try:
+            self._store.put(HEARTBEAT_KEY, json.dumps(body).encode())
+        except TransientError as error:
+            _log.warning("heartbeat not written: %s", error)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
