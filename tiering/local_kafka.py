@@ -31,7 +31,7 @@ __all__ = [
     "RemoteStorage",
     "free_port",
     "local_tiered_storage",
-    "onecopy_properties",
+    "onecopy_settings",
     "onecopy_storage",
 ]
 
@@ -77,15 +77,13 @@ class RemoteStorage:
 def onecopy_storage(url: str, token_file: Path) -> RemoteStorage:
     """Onecopy's own plug-in, talking to the service at `url`."""
     return RemoteStorage(
-        class_name=PLUGIN_CLASS,
-        jars=(jar_path(),),
-        settings={"onecopy.url": url, "onecopy.token.file": str(token_file)},
+        class_name=PLUGIN_CLASS, jars=(jar_path(),), settings=onecopy_settings(url, token_file)
     )
 
 
-def onecopy_properties(url: str, token_file: Path) -> dict[str, str]:
-    """The broker properties that put Onecopy into an existing broker."""
-    return onecopy_storage(url, token_file).properties()
+def onecopy_settings(url: str, token_file: Path) -> dict[str, str]:
+    """The plug-in's own settings, without the prefix that the broker takes off."""
+    return {"onecopy.url": url, "onecopy.token.file": str(token_file)}
 
 
 def local_tiered_storage(directory: Path) -> RemoteStorage:

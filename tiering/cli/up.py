@@ -1,0 +1,81 @@
+"""`onecopy up`: a local Kafka, the service and the engine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tiering.cli.exit_codes import OK
+from tiering.cli.output import print_json
+from tiering.cli.tier_options import DEFAULT_DIRECTORY, run_stack
+from tiering.config import default_config
+from tiering.tier_stack import TierStack
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `onecopy up --help`."""
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=DEFAULT_DIRECTORY,
+        help="everything is kept here, and used again by the next run (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--store", metavar="URL", help="directory or s3:// URL (default: DIR/store)"
+    )
+    parser.add_argument("--namespace", default="kafka", help="of the tables (default: %(default)s)")
+    parser.add_argument(
+        "--kafka-port", type=int, default=0, metavar="PORT", help="0 takes a free one"
+    )
+    parser.add_argument(
+        "--kafka-property",
+        action="append",
+        default=[],
+        type=_property,
+        metavar="KEY=VALUE",
+        help="a broker property; may be given several times",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="the first line on standard output is one JSON object that says where everything is",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until Ctrl-C (130) or SIGTERM (0)."""
+    directory: Path = options.dir.resolve()
+    config = default_config(directory, store=options.store, namespace=options.namespace)
+    stack = TierStack(
+        config,
+        directory,
+        with_kafka=True,
+        kafka_port=options.kafka_port,
+        kafka_properties=dict(options.kafka_property),
+    )
+    run_stack(stack, _print_json if options.json else _print)
+    return OK
+
+
+def _print_json(stack: TierStack) -> None:
+    print_json(stack.describe())
+
+
+def _print(stack: TierStack) -> None:
+    where = stack.describe()
+    catalog = ", ".join(f"{key}={value}" for key, value in where["catalog"].items())
+    print(f"Kafka       {where['bootstrap_servers']}")
+    print(f"catalog     {catalog}")
+    print(f"namespace   {where['namespace']}")
+    print(f"store       {where['store']}")
+    print(f"logs        {Path(where['dir']) / 'logs'}")
+    print("Topics with remote.storage.enable=true are tiered. Ctrl-C stops it.", flush=True)
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
