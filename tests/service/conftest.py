@@ -1,33 +1,17 @@
-"""A real service on a free port, in a thread, and clients for it."""
+"""Fixtures: a store in a directory, and a service over it."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
-from samples import TOKEN, wait_until
+from service_harness import Serve, serving
 
-from tiering.service import DEFAULT_SERVICE_LIMITS, ServiceLimits, ServiceServer
+from tiering.service import DEFAULT_SERVICE_LIMITS, ServiceLimits
 from tiering.store import ObjectStore, open_store
-
-Serve = Callable[..., httpx.Client]
-
-
-@contextmanager
-def running(store: ObjectStore, limits: ServiceLimits) -> Iterator[ServiceServer]:
-    server = ServiceServer(store, TOKEN, limits=limits)
-    thread = threading.Thread(target=server.serve_until_stopped)
-    thread.start()
-    try:
-        wait_until(lambda: server.started or not thread.is_alive())
-        yield server
-    finally:
-        server.stop()
-        thread.join(20)
 
 
 @pytest.fixture
@@ -43,15 +27,7 @@ def serve() -> Iterator[Serve]:
         def start(
             store: ObjectStore, limits: ServiceLimits = DEFAULT_SERVICE_LIMITS
         ) -> httpx.Client:
-            server = stack.enter_context(running(store, limits))
-            return stack.enter_context(
-                httpx.Client(
-                    base_url=server.url,
-                    headers={"Authorization": f"Bearer {TOKEN}"},
-                    timeout=20,
-                    trust_env=False,
-                )
-            )
+            return stack.enter_context(serving(store, limits))
 
         yield start
 
@@ -59,3 +35,11 @@ def serve() -> Iterator[Serve]:
 @pytest.fixture
 def client(serve: Serve, store: ObjectStore) -> httpx.Client:
     return serve(store)
+
+
+@pytest.fixture(scope="module")
+def shared_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """One service for all tests of a module that only upload and read."""
+    store = open_store(str(tmp_path_factory.mktemp("shared")))
+    with serving(store, DEFAULT_SERVICE_LIMITS) as client:
+        yield client

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import Serve
 from faulty_store import FaultyStore
-from samples import RawUpload, Sample, frame, make_sample, stored_keys, wait_until
+from service_harness import Serve
+from service_samples import RawUpload, Sample, frame, make_sample, stored_keys, wait_until
 
 from tiering.ledger import Ledger, SegmentState
 from tiering.segments import SegmentId

@@ -7,7 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
-from tiering.errors import BadInput
+from tiering.errors import BadInput, TieringError
 from tiering.service.server import read_token, run
 from tiering.store import open_store
 
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and serve; 2 for a setup that can't be served."""
+    """Parse the command line and serve; 2 for a setup that can't be served, 1 for a store."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -34,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BadInput as error:
         sys.stderr.write(f"onecopy service: {error}\n")
         return 2
+    except TieringError as error:
+        sys.stderr.write(f"onecopy service: {error}\n")
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

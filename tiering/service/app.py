@@ -30,7 +30,7 @@ from tiering.errors import BadInput, TieringError, TransientError
 from tiering.segments import SegmentId
 from tiering.service.admission import Admission
 from tiering.service.body_receiver import ClientGone
-from tiering.service.edge import HEALTH_PATH, Measured, TokenGate
+from tiering.service.edge import HEALTH_PATH, Measured, TokenGate, check_token
 from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits
 from tiering.service.metrics import ServiceMetrics
 from tiering.service.observation import StoreObservation
@@ -85,7 +85,7 @@ def build_app(
         ],
         middleware=[
             Middleware(Measured, metrics=metrics),
-            Middleware(TokenGate, token=token),
+            Middleware(TokenGate, token=check_token(token)),
         ],
         exception_handlers={
             **{error: partial(_answer_error, metrics) for error in errors},

@@ -12,20 +12,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tiering.errors import BadInput
 from tiering.service.metrics import ServiceMetrics
 
-__all__ = ["HEALTH_PATH", "Measured", "TokenGate"]
+__all__ = ["HEALTH_PATH", "Measured", "TokenGate", "check_token"]
 
 HEALTH_PATH: Final = "/v1/health"
 _TOKEN_LENGTH_MIN: Final = 8
+
+
+def check_token(token: str) -> str:
+    """Return `token`, or raise BadInput if it is too weak to be one."""
+    if len(token) < _TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
+        raise BadInput(
+            f"the service's token must have at least {_TOKEN_LENGTH_MIN} printable characters"
+        )
+    return token
 
 
 class TokenGate:
     """Lets pass what carries the bearer token, and /v1/health."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        if len(token) < _TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
-            raise BadInput(
-                f"the service's token must have at least {_TOKEN_LENGTH_MIN} printable characters"
-            )
         self._app = app
         self._expected = f"Bearer {token}".encode()
 

@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from segment_reader.batches import BatchStarts, whole_batches
 from segment_reader.errors import CorruptSegment
+from segment_reader.limits import Limits
 from tiering.errors import FatalError, NotFound
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.segments import SegmentId
-from tiering.service.batches import BatchStarts, serve_offset_index, whole_batches
+from tiering.service.batches import serve_offset_index
 from tiering.service.bounded_cache import BoundedCache
 from tiering.service.limits import ServiceLimits
 from tiering.service.refusals import Refusal
@@ -211,6 +213,7 @@ class _Log:
         self._store = store
         self._limits = limits
         self._segment = entry.metadata.id
+        self._batch_limits = Limits(batch_bytes_max=limits.batch_bytes_max)
         self.size = entry.metadata.size_bytes
 
     def check_position(self, position: int) -> None:
@@ -236,19 +239,27 @@ class _Log:
         """Read about `length` bytes from the batch at `start` on, at least that batch whole."""
         length = max(length, self._limits.walk_bytes)
         data = self._read(start, min(length, self.size - start))
-        batches = whole_batches(data, start, name=self._segment.path)
+        try:
+            batches = self._batches(data, start)
+        except CorruptSegment as error:
+            if error.position <= start:
+                raise
+            # What lies before the damage is still served; the pull that reaches it fails.
+            data = data[: error.position - start]
+            batches = self._batches(data, start)
         if not len(batches.starts):
             size = self._batch_size(data, start)
             data += self._read(start + len(data), size - len(data))
-            batches = whole_batches(data, start, name=self._segment.path)
+            batches = self._batches(data, start)
         return _Window(start=start, data=data, batches=batches)
+
+    def _batches(self, data: bytes, start: int) -> BatchStarts:
+        return whole_batches(data, start, name=self._segment.path, limits=self._batch_limits)
 
     def _batch_size(self, data: bytes, start: int) -> int:
         size = _LENGTH_END + int.from_bytes(data[_LENGTH_END - 4 : _LENGTH_END], "big", signed=True)
         if len(data) < _LENGTH_END or not len(data) < size <= self.size - start:
             raise self._corrupt(f"a batch of {size} bytes doesn't fit the log", start)
-        if size > self._limits.batch_bytes_max:
-            raise self._corrupt(f"a batch of {size} bytes is over the limit", start)
         return size
 
     def _read(self, start: int, length: int) -> bytes:

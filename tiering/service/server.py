@@ -11,14 +11,17 @@ from pathlib import Path
 
 import uvicorn
 
-from tiering.errors import BadInput
+from segment_reader.batches import whole_batches
+from tiering.errors import BadInput, TransientError
 from tiering.service.app import build_app
 from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits
+from tiering.store.conditional import check_conditional_writes
 from tiering.store.objects import ObjectStore
 
 __all__ = ["ServiceServer", "read_token", "run"]
 
 _TOKEN_BYTES_MAX = 4096
+_BACKLOG = 1024
 _log = logging.getLogger("onecopy.service")
 
 
@@ -77,12 +80,18 @@ class ServiceServer(uvicorn.Server):
         finally:
             self._socket.close()
 
+    def close(self) -> None:
+        """Give back the port of a server that was never started."""
+        self._socket.close()
+
     def stop(self) -> None:
         """Ask the server to end; requests under way have a few seconds."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, then tell who waits for it."""
+        """Start to take requests, then tell who waits for it."""
+        # Loads the compiled scan now: a broker gives up on a read after half a second.
+        whole_batches(b"", 0, name="warm-up")
         await super().startup(sockets)
         if self.started and not self.should_exit:
             _log.info("serving at %s", self.url)
@@ -104,8 +113,13 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT; port 0 takes a free one, which the ready file tells.
 
-    Raises BadInput for a setup that can't or shouldn't be served.
+    Raises BadInput for a setup that can't or shouldn't be served, FatalError for a store that
+    ignores conditions. A store that doesn't answer yet is waited for while serving.
     """
+    try:
+        check_conditional_writes(store.put_if, store.url)
+    except TransientError as error:
+        _log.warning("the store doesn't answer yet: %s", error)
     ServiceServer(
         store,
         token,
@@ -150,6 +164,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise BadInput(f"can't listen on {host}:{port}: {error.strerror}") from error
