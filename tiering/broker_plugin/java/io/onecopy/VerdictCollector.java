@@ -43,7 +43,7 @@ final class VerdictCollector {
         this.endOffset = endOffset;
     }
 
-    /** All overlapping entries back to back, oldest file first; fails rather than leaves one out. */
+    /** All overlapping entries back to back, oldest file first; fails rather than omits one. */
     ByteBuffer collect() throws IOException {
         NoSuchFileException vanished = null;
         for (int listing = 0; listing < LISTINGS_MAX; listing++) {
