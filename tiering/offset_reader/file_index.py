@@ -26,6 +26,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tiering.errors import FatalError
+from tiering.offset_reader.manifests import live_entries
 from tiering.offset_reader.topic_columns import TopicColumns
 
 __all__ = ["OFFSET_MAX", "DeleteEntry", "FileIndex", "FileRef"]
@@ -195,7 +196,7 @@ class FileIndex:
 
 
 def _read_manifest(io: FileIO, manifest: ManifestFile, columns: TopicColumns) -> _Manifest:
-    entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+    entries = live_entries(io, manifest)
     if manifest.content == ManifestContent.DELETES:
         return _Manifest(
             deletes=tuple(
