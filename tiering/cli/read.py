@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _SHOWN_BYTES: Final = 120  # of a value, in lines for people
+_LAST_DATE_MS: Final = 253_402_300_799_999  # Python's calendar ends with the year 9999
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--partition", type=_natural, required=True, metavar="P")
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--offset", type=_natural, metavar="O", help="first offset (default: 0)")
+    start.add_argument(
+        "--offset", type=_natural, metavar="O", help="first offset (default: the first there is)"
+    )
     start.add_argument(
         "--timestamp",
         type=_timestamp_ms,
@@ -129,12 +132,18 @@ def _encoded(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def _line(record: Record) -> str:
-    at = "-"
-    if record.timestamp_ms >= 0:
-        moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
-        at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     headers = f"  {len(record.headers)} headers" if record.headers else ""
+    at = _time(record.timestamp_ms)
     return f"{record.offset}  {at}  {_shown(record.key)}  {_shown(record.value)}{headers}"
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "-"
+    if timestamp_ms > _LAST_DATE_MS:
+        return f"{timestamp_ms} ms"
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(data: bytes | None) -> str:
