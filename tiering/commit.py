@@ -18,10 +18,7 @@ whatever is there by then, and deletes what it takes for leftovers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -31,6 +28,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
+from tiering.append_plan import AppendOutcome, TableAppend
 from tiering.data_files import data_files
 from tiering.errors import (
     CommitConflict,
@@ -43,86 +41,16 @@ from tiering.errors import (
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import redact
 from tiering.table_state import TableState, landed_snapshot, moved_partitions, read_state
-from tiering.tasks import DataFileEntry
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
     MOVED_SUMMARY,
     WATERMARKS_PROPERTY,
-    Watermark,
     encode_watermarks,
 )
 
 __all__ = ["AppendOutcome", "TableAppend", "TableState", "append", "load_state", "state_of"]
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableAppend:
-    """What one cycle adds to one table.
-
-    Attributes:
-        identifier: (namespace..., table name).
-        topic, topic_id: whose table it must be.
-        cycle_id: unique among all cycles of all tierers, ever.
-        base: the reading of the table that the plan was made from.
-        expected: the watermark in `base` of each partition that moves (None: it had none).
-        moved: the new watermark of each of them.
-        files: the data files that bring the rows between the two; may be missing or empty.
-
-    Raises FatalError when the files contradict the watermarks: they were about to be committed.
-    """
-
-    identifier: tuple[str, ...]
-    topic: str
-    topic_id: str
-    cycle_id: str
-    base: TableState
-    expected: Mapping[int, Watermark | None]
-    moved: Mapping[int, Watermark]
-    files: Mapping[int, tuple[DataFileEntry, ...]]
-
-    def __post_init__(self) -> None:
-        if not self.moved or self.expected.keys() != self.moved.keys():
-            raise FatalError(f"{self}: expected and moved must name the same partitions, not none")
-        if not self.files.keys() <= self.moved.keys():
-            raise FatalError(f"{self}: files of a partition whose watermark does not move")
-        paths = [entry.path for entries in self.files.values() for entry in entries]
-        if len(paths) != len(set(paths)):
-            raise FatalError(f"{self}: the same data file is named twice")
-        for partition, mark in self.moved.items():
-            self._check_partition(partition, mark)
-
-    def __str__(self) -> str:
-        return f"append of cycle {self.cycle_id} to {'.'.join(self.identifier)} ({self.topic})"
-
-    def _check_partition(self, partition: int, mark: Watermark) -> None:
-        expected = self.expected[partition]
-        start = 0 if expected is None else expected.offset
-        if mark.offset < start:
-            raise FatalError(f"{self}: partition {partition} moves back, {start} to {mark.offset}")
-        entries = sorted(self.files.get(partition, ()), key=lambda e: e.first_offset)
-        for entry in entries:
-            inside = start <= entry.first_offset <= entry.last_offset < mark.offset
-            if entry.kafka_partition != partition or not inside:
-                raise FatalError(
-                    f"{self}: data file {entry.path} holds partition {entry.kafka_partition}, "
-                    f"offsets {entry.first_offset}..{entry.last_offset}; planned were partition "
-                    f"{partition}, offsets {start}..{mark.offset - 1}"
-                )
-        for left, right in pairwise(entries):
-            # With a partition spec one range of offsets may be spread over several files.
-            if not left.partition and left.last_offset >= right.first_offset:
-                raise FatalError(f"{self}: data files {left.path} and {right.path} overlap")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendOutcome:
-    """What became of an append: which partitions landed in which snapshot, which had moved."""
-
-    snapshot_id: int | None
-    landed: frozenset[int]
-    dropped: frozenset[int]
 
 
 def state_of(table: Table) -> TableState:
@@ -260,7 +188,7 @@ class _Append:
         moved = {p: plan.moved[p] for p in keep}
         text = encode_watermarks({**state.watermarks, **moved})
         entries = [e for p in sorted(keep) for e in plan.files.get(p, ())]
-        transaction = table.transaction()
+        transaction = _head_only(table).transaction()
         update = transaction.update_snapshot(
             snapshot_properties={
                 WATERMARKS_PROPERTY: text,
@@ -310,6 +238,28 @@ class _Append:
         return CommitOutcomeUnknown(text + " (the last one may still land)")
 
 
+def _head_only(table: Table) -> Table:
+    """The table without its history, to stage on.
+
+    PyIceberg's transaction copies all metadata a dozen times; with hundreds of snapshots that
+    would cost more than the rest of the commit. Staging an append reads main's head only.
+    """
+    metadata = table.metadata
+    main = metadata.refs.get(MAIN_BRANCH)
+    head = None if main is None else metadata.snapshot_by_id(main.snapshot_id)
+    short = metadata.model_copy(
+        update={
+            "snapshots": [] if head is None else [head],
+            "refs": {} if main is None else {MAIN_BRANCH: main},
+            "snapshot_log": [],
+            "metadata_log": [],
+            "statistics": [],
+            "partition_statistics": [],
+        }
+    )
+    return Table(table.name(), short, table.metadata_location, table.io, table.catalog)
+
+
 def _delete_old_metadata(table: Table, committed: TableMetadata) -> None:
     """Delete metadata files that fell out of the metadata log, as the table's properties ask.
 
@@ -318,11 +268,10 @@ def _delete_old_metadata(table: Table, committed: TableMetadata) -> None:
     asked = committed.properties.get("write.metadata.delete-after-commit.enabled", "false")
     if asked.lower() != "true" or not isinstance(table.catalog, MetastoreCatalog):
         return
-    kept = {entry.metadata_file for entry in committed.metadata_log}
-    for path in _files(table.metadata) - kept:
+    for path in _logged(table.metadata) - _logged(committed):
         with suppress(Exception):  # it is only tidying; the next reader of the log won't miss it
             table.io.delete(path)
 
 
-def _files(metadata: TableMetadata) -> set[str]:
+def _logged(metadata: TableMetadata) -> set[str]:
     return {entry.metadata_file for entry in metadata.metadata_log}

@@ -107,6 +107,23 @@ def test_partitions_that_do_not_move_keep_their_watermarks(tier: Tier) -> None:
     assert tier.state().watermarks[0].leader_epochs == ((0, 0),)
 
 
+def test_history_tags_and_branches_are_kept(tier: Tier) -> None:
+    first = append(tier.catalog, tier.plan({0: 10})).snapshot_id
+    assert first is not None
+    tier.table().manage_snapshots().create_tag(first, "audit").create_branch(first, "b").commit()
+    for end in (20, 30):
+        append(tier.catalog, tier.plan({0: end}))
+    metadata = tier.table().metadata
+    assert len(metadata.snapshots) == len(metadata.snapshot_log) == 3
+    assert set(metadata.refs) == {"main", "audit", "b"}
+    assert metadata.refs["audit"].snapshot_id == metadata.refs["b"].snapshot_id == first
+    assert [s.sequence_number for s in metadata.snapshots] == [1, 2, 3]
+    head = metadata.snapshots[-1]
+    assert head.parent_snapshot_id == metadata.snapshots[-2].snapshot_id
+    assert head.summary is not None
+    assert head.summary["total-records"] == "30"
+
+
 def test_a_move_without_files_is_a_snapshot_too(tier: Tier) -> None:
     append(tier.catalog, tier.plan({0: 10}))
     before = head(tier)
