@@ -269,6 +269,16 @@ class TestRefresh:
         with pytest.raises(NotFound, match=r"no branch or tag 'nope'; it has: .*log"):
             OffsetReader.open(catalog, NAMESPACE, TOPIC, branch="nope")
 
+    def test_a_topic_made_again_is_another_one(self, fresh: tuple[Catalog, Table]) -> None:
+        catalog, table = fresh
+        append(table, [(0, o) for o in range(5)])
+        reader = OffsetReader.open(catalog, NAMESPACE, TOPIC)
+        catalog.rename_table((NAMESPACE, TOPIC), (NAMESPACE, TOPIC + "__00112233"))
+        append(make_table(catalog), [(0, 100)])
+        with pytest.raises(NotFound, match="deleted and made again"):
+            reader.refresh()
+        assert offsets_of(reader.batches(0)) == list(range(5))
+
 
 class TestErrors:
     def test_unknown_topic_names_those_there_are(self, catalog: Catalog, table: Table) -> None:

@@ -102,11 +102,17 @@ class OffsetReader:
         """Go to the newest snapshot; returns whether it is another one.
 
         Reads only the manifests that are new. On any error the reader stays where it was and
-        goes on answering. Raises NotFound when the table is gone, TransientError on an outage.
+        goes on answering. Raises NotFound when the table is gone or another one (the topic was
+        made again), TransientError on an outage.
         """
         with self._refreshing:
             before = self.snapshot_id
             table = _load(self._catalog, self._identifier, self._topic)
+            if table.metadata.table_uuid != self._view.metadata.table_uuid:
+                raise NotFound(
+                    f"topic {self._topic} was deleted and made again: its table is another one "
+                    "now, with offsets of its own; open it anew"
+                )
             try:
                 self._view = SnapshotView.of(table, self._branch, self._limits, self._view)
             except MissingFile as error:

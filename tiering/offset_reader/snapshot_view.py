@@ -51,14 +51,14 @@ class SnapshotView:
     def of(
         cls, table: Table, branch: str, limits: ReadLimits, previous: SnapshotView | None = None
     ) -> SnapshotView:
-        """View the newest snapshot of `branch`; what `previous` read already is taken over.
+        """View the newest snapshot of `branch`.
+
+        What `previous`, a view of the same table, has read already is taken over.
 
         Raises NotFound for an unknown branch, TransientError when manifests can't be read.
         """
         name = ".".join(table.name())
         snapshot = _snapshot(table, branch, name)
-        if previous is not None and previous.metadata.table_uuid != table.metadata.table_uuid:
-            previous = None
         columns = TopicColumns.of(table.metadata, table=name)
         io = table.io
         mapping = table.metadata.name_mapping() or table.metadata.schema().name_mapping
