@@ -279,3 +279,13 @@ class TestOutagesAndCaps:
                 next(answer.iter_raw(1000))  # the rest is never read
         assert pull(client, sample, position=0).status_code == 200
         assert caplog.records == [] or {r.name for r in caplog.records} <= {"httpx", "httpcore"}
+
+
+def test_a_damaged_offset_index_names_segment_and_byte(client: httpx.Client) -> None:
+    sample = make_sample()
+    sample.indexes["offset_index"] = struct.pack(">iiii", 5, 4000, 4, 100)
+    put(client, sample)
+    answer = pull(client, sample, position=0)
+    assert (answer.status_code, answer.json()["error"]) == (500, "corrupt_segment")
+    assert sample.segment_id in answer.json()["message"]
+    assert "byte 8" in answer.json()["message"]

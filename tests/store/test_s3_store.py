@@ -82,6 +82,8 @@ def fake_server(status: int, body: bytes = b"", etag: str = '"e"') -> Iterator[s
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(status)
             self.send_header("ETag", etag)
+            if status == 503:
+                self.send_header("Retry-After", "60")  # must not be waited for
             self.send_header("Content-Type", "application/xml")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -155,6 +157,8 @@ class TestConditions:
 
     @pytest.mark.s3
     def test_shown_for_a_real_server(self, s3_server: S3Server) -> None:
+        if not s3_server.heeds_conditions:
+            pytest.skip("this S3 server ignores conditions")
         store = open_store(s3_server.url("conditions"), s3_server.env)
         check_conditional_writes(store.put_if, store.url)
         check_conditional_writes(store.put_if, store.url)

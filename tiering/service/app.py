@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from segment_reader.errors import SegmentReaderError
+from segment_reader import SegmentReaderError
 from tiering.errors import BadInput, TieringError, TransientError
 from tiering.segments import SegmentId
 from tiering.service.admission import Admission

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from segment_reader.errors import SegmentReaderError
+from segment_reader import SegmentReaderError
 from tiering.errors import BadInput, NotFound, TieringError, TransientError
 from tiering.service.upload_body import DigestMismatch
 

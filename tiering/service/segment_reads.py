@@ -9,23 +9,24 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from segment_reader.batches import BatchStarts, whole_batches
-from segment_reader.errors import CorruptSegment
-from segment_reader.limits import Limits
+from segment_reader import (
+    BatchStarts,
+    CorruptSegment,
+    Limits,
+    parse_offset_index,
+    serve_offset_index,
+    whole_batches,
+)
+from segment_reader.indexes import SERVED_POSITION_DIVISOR as POSITION_DIVISOR
 from tiering.errors import FatalError, NotFound
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.segments import SegmentId
-from tiering.service.batches import serve_offset_index
 from tiering.service.bounded_cache import BoundedCache
 from tiering.service.limits import ServiceLimits
 from tiering.service.refusals import Refusal
 from tiering.store.objects import ObjectStore
 
-__all__ = ["INDEX_PART_OF", "POSITION_DIVISOR", "Pull", "SegmentReads"]
-
-POSITION_DIVISOR: Final = 4
-"""Served positions are original ones divided by this; it may never change (the broker keeps
-served indexes on its disk)."""
+__all__ = ["INDEX_PART_OF", "Pull", "SegmentReads"]
 
 INDEX_PART_OF: Final = {
     "offset": "offset_index",
@@ -134,7 +135,8 @@ class SegmentReads:
         positions = self._positions.get(segment)
         if positions is None:
             data = self._part(entry, INDEX_PART_OF["offset"]) or b""
-            positions = np.frombuffer(data, dtype=">i4")[1::2].astype(np.int64)
+            index = parse_offset_index(data, segment.base_offset, name=segment.indexes_key)
+            positions = index.position
             self._positions.put(segment, positions, positions.nbytes + 64)
         at = int(np.searchsorted(positions // POSITION_DIVISOR, position, side="right"))
         return int(positions[at - 1]) if at else 0

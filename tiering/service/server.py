@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
-from segment_reader.batches import whole_batches
+from segment_reader import whole_batches
 from tiering.errors import BadInput, TransientError
 from tiering.service.app import build_app
 from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits

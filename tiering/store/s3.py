@@ -95,6 +95,7 @@ class S3Store:
 
         Raises FatalError when the server doesn't heed conditions: nothing is written then.
         """
+        check_key(key)
         with self._check_lock:
             if not self._conditions_checked:
                 check_conditional_writes(self._put_if, self.url)

@@ -44,6 +44,7 @@ _OUTAGE_STATUSES: Final = (429, 500, 502, 503, 504)
 _CONFLICT_STATUS: Final = 412
 _CONFLICT_CODES: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 _RANGE_STATUS: Final = 416
+_MESSAGE_MAX: Final = 300
 _NO_OBJECT: Final = "NoSuchKey"
 
 
@@ -104,7 +105,8 @@ def translated(action: str, key: str) -> Iterator[None]:
         # the store to whoever asks for an object: it never means that the object is gone.
         raise TransientError(what) from error
     except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise TransientError(f"{action} {key}: {error}") from error
+        # Cut: what isn't S3 may answer with a whole page.
+        raise TransientError(f"{action} {key}: {str(error)[:_MESSAGE_MAX]}") from error
     except ValueError as error:
         raise TransientError(f"{action} {key}: no usable credentials: {error}") from error
 
@@ -122,6 +124,8 @@ def _pool(tries: int) -> urllib3.PoolManager:
             backoff_max=1.0,
             status_forcelist=_OUTAGE_STATUSES,
             raise_on_status=False,
+            # A server that starts may ask for a minute: the caller decides whether to wait.
+            respect_retry_after_header=False,
         ),
     )
 
