@@ -162,7 +162,7 @@ class ReadLog:
         self.opened.clear()
 
     def data_files(self) -> set[str]:
-        return {path for path in self.opened if path.endswith(".parquet")}
+        return {path for path, _, _ in self.reads if path.endswith(".parquet")}
 
     def bytes_of(self, path: str) -> int:
         return sum(length for name, _, length in self.reads if name == path)

@@ -22,11 +22,13 @@ from offset_tables import (
     table_offsets,
 )
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 
 from tiering.errors import BadInput, FatalError, TransientError
 from tiering.offset_reader import OffsetReader, ReadLimits
+from tiering.offset_reader.file_index import DeleteEntry, FileIndex
 from tiering.offset_reader.parquet_files import FooterCache
 
 FILES = 6
@@ -288,3 +290,24 @@ def test_footers_are_bounded(catalog: Catalog, table: Table) -> None:
     footers: FooterCache = reader._view.files.footers
     assert 1 <= len(footers._footers) < FILES
     assert footers._bytes == sum(f.metadata.serialized_size for f in footers._footers.values())
+
+
+def test_equality_deletes_are_refused(
+    small: tuple[Catalog, Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rather no rows than rows that SQL does not show."""
+    catalog, table = small
+    entry = next(iter(table.inspect.entries().to_pylist()))
+    delete = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=entry["data_file"]["file_path"],
+        file_format="PARQUET",
+        partition=Record(),
+    )
+    added = ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, sequence_number=9, data_file=delete
+    )
+    live = DeleteEntry(entry=added, equality=True)
+    monkeypatch.setattr(FileIndex, "deletes", property(lambda _: (live,)))
+    with pytest.raises(BadInput, match="equality deletes"):
+        OffsetReader.open(catalog, NAMESPACE, TOPIC)

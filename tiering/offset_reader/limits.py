@@ -21,6 +21,7 @@ class ReadLimits:
         read_ahead_row_groups: row groups decoded in the background during a scan.
         read_ahead_bytes: decoded bytes that each of them may hold back.
         footer_bytes: Parquet footers kept, by their size in the files.
+        open_files: data files kept open between reads.
         delete_files: delete files whose positions are kept.
     """
 
@@ -29,6 +30,7 @@ class ReadLimits:
     read_ahead_row_groups: int = 2
     read_ahead_bytes: int = 64 * _MIB
     footer_bytes: int = 32 * _MIB
+    open_files: int = 16
     delete_files: int = 64
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
@@ -113,9 +113,17 @@ class ParquetFiles:
         columns: TopicColumns,
         name_mapping: NameMapping,
         footers: FooterCache,
+        open_files_max: int,
     ) -> None:
-        """Read through `open_file`, a seekable stream per path."""
+        """Read through `open_file`, a seekable stream per path.
+
+        Up to `open_files_max` streams are kept for the next use: opening one costs a round trip
+        on S3.
+        """
         self._open_file = open_file
+        self._open_files_max = open_files_max
+        self._idle: OrderedDict[str, IO[bytes]] = OrderedDict()
+        self._lock = threading.Lock()
         self._columns = columns
         self._name_mapping = name_mapping
         self.footers = footers
@@ -139,7 +147,7 @@ class ParquetFiles:
         names = [footer.names[field_id] for field_id in field_ids if field_id in footer.names]
         ids = {name: field_id for field_id, name in footer.names.items()}
         path = row_group.file.path
-        with store_errors(path), closing(self._open_file(path)) as stream:
+        with store_errors(path), self._stream(path) as stream:
             # One core a row group: two of them side by side decode faster than one by two cores.
             batches = pq.ParquetFile(
                 stream, metadata=footer.metadata, pre_buffer=True
@@ -152,10 +160,41 @@ class ParquetFiles:
             for batch in batches:
                 yield batch, tuple(ids[name] for name in batch.schema.names)
 
+    @contextmanager
+    def _stream(self, path: str) -> Iterator[IO[bytes]]:
+        """A stream of `path` that nobody else uses meanwhile; after an error it is not reused."""
+        with self._lock:
+            stream = self._idle.pop(path, None)
+        if stream is None:
+            stream = self._open_file(path)
+        try:
+            yield stream
+        except Exception:
+            stream.close()
+            raise
+        finally:
+            # Also of a scan that was left early: its stream is as good as before.
+            self._keep(path, stream)
+
+    def _keep(self, path: str, stream: IO[bytes]) -> None:
+        # Reads begun ahead may still be going on: only Arrow's own streams read by position, so
+        # that the next user does not get in their way.
+        if stream.closed or not isinstance(stream, pa.NativeFile):
+            stream.close()
+            return
+        with self._lock:
+            surplus = [self._idle.pop(path, None)]
+            self._idle[path] = stream
+            if len(self._idle) > self._open_files_max:
+                surplus.append(self._idle.popitem(last=False)[1])
+        for unused in surplus:
+            if unused is not None:
+                unused.close()
+
     def _footer(self, file: FileRef) -> Footer:
         footer = self.footers.get(file.path)
         if footer is None:
-            with store_errors(file.path), closing(self._open_file(file.path)) as stream:
+            with store_errors(file.path), self._stream(file.path) as stream:
                 footer = self._parse(file, pq.ParquetFile(stream).metadata)
             self.footers.put(file.path, footer)
         return footer

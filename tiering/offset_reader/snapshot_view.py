@@ -77,6 +77,7 @@ class SnapshotView:
                 columns,
                 mapping,
                 FooterCache(limits.footer_bytes) if previous is None else previous.files.footers,
+                limits.open_files,
             ),
             watermarks=_watermarks(table.metadata, snapshot, name),
         )
