@@ -25,6 +25,10 @@ _KERNEL_CHECKSUM_MAX: Final = 8 * 1024
 _CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 _KNOWN_ATTRIBUTES: Final = 0x7F
 
+_UNKNOWN_CODEC: Final = "its codec is not one of Kafka's five"
+_UNKNOWN_ATTRIBUTES: Final = "it has attribute bits that have no meaning yet"
+_UNSUPPORTED: Final = (_UNKNOWN_CODEC, _UNKNOWN_ATTRIBUTES)
+
 _Int64s = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
@@ -189,15 +193,20 @@ class HeaderScanner:
         epoch = headers.leader_epoch[known]
         epoch_before = np.concatenate(([self._last_epoch], epoch[:-1]))
         low, high = self._bounds.epoch_range(base)
+        low_at_end, high_at_end = self._bounds.epoch_range(last)
         attributes = headers.attributes[known]
         # An offset that overflows int64 wraps to below its base.
         checks = (
             (base < floor, "its base offset is not above the batch before (or below the start)"),
             ((last > self._bounds.end_offset) | (last < base), "its last offset is past the end"),
             ((epoch < low) | (epoch > high), "its leader epoch is not the one of its offset"),
+            (
+                (epoch < low_at_end) | (epoch > high_at_end),
+                "its leader epoch is not the one of its last offset",
+            ),
             (epoch < epoch_before, "its leader epoch is lower than that of the batch before"),
-            ((attributes & _CODEC_MASK) > Codec.ZSTD, "its codec is not a known one"),
-            ((attributes & ~_KNOWN_ATTRIBUTES) != 0, "it has attribute bits that mean nothing"),
+            ((attributes & _CODEC_MASK) > Codec.ZSTD, _UNKNOWN_CODEC),
+            ((attributes & ~_KNOWN_ATTRIBUTES) != 0, _UNKNOWN_ATTRIBUTES),
         )
         wrong = [(int(np.argmax(bad)), reason) for bad, reason in checks if bad.any()]
         if wrong:
@@ -207,7 +216,8 @@ class HeaderScanner:
         base = int(headers.base_offset[index])
         epoch = int(headers.leader_epoch[index])
         bounds = self._bounds
-        return CorruptSegment(
+        kind = UnsupportedFormat if reason in _UNSUPPORTED else CorruptSegment
+        return kind(
             f"batch refused: {reason} (base offset {base}, leader epoch {epoch}, attributes "
             f"{int(headers.attributes[index]):#x}; the segment holds offsets "
             f"{bounds.start_offset}..{bounds.end_offset})",

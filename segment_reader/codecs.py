@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import cramjam
 import lz4.frame
+import numpy as np
 import zstandard
 
 from segment_reader.errors import CorruptSegment
@@ -83,7 +84,8 @@ class Payload:
         ratio = max(limits.ratio_free_bytes, self.size * limits.decompression_ratio_max)
         self._allowed = min(ratio, limits.decompressed_batch_bytes_max)
         try:
-            self._stream = _open(codec, data, zstd)
+            whole = max(limits.arrow_batch_bytes, self.size * limits.large_record_ratio_max)
+            self._stream = _open(codec, data, zstd, whole)
         except _FAULTS as error:
             raise self._error(f"its records can't be decompressed: {error}") from error
 
@@ -112,7 +114,9 @@ class Payload:
         )
 
 
-def _open(codec: int, data: memoryview, zstd: zstandard.ZstdDecompressor) -> _Stream:
+def _open(
+    codec: int, data: memoryview, zstd: zstandard.ZstdDecompressor, block_bytes_max: int
+) -> _Stream:
     if codec == _ZSTD:
         return zstd.stream_reader(data, read_across_frames=True)
     if codec == _LZ4:
@@ -124,8 +128,8 @@ def _open(codec: int, data: memoryview, zstd: zstandard.ZstdDecompressor) -> _St
     if codec != _SNAPPY:
         raise _Malformed(f"codec {codec} is not a known one")
     if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-        return _SnappyStream(data, _XERIAL_HEADER_BYTES)
-    return _SnappyStream(data, None)
+        return _SnappyStream(data, _XERIAL_HEADER_BYTES, block_bytes_max)
+    return _SnappyStream(data, None, block_bytes_max)
 
 
 class _PlainStream:
@@ -180,9 +184,13 @@ class _Lz4Stream:
 
 
 class _SnappyStream:
-    """Xerial blocks (from `at` on) or one raw block (`at` is None)."""
+    """Xerial blocks (from `at` on) or one raw block (`at` is None).
 
-    def __init__(self, data: memoryview, at: int | None) -> None:
+    A block is decompressed as a whole, so its size is capped; Java clients' have 32 KiB.
+    """
+
+    def __init__(self, data: memoryview, at: int | None, block_bytes_max: int) -> None:
+        self._block_bytes_max = block_bytes_max
         self._data = data
         self._at = at
         self._raw_left = at is None
@@ -198,7 +206,13 @@ class _SnappyStream:
                 if length == 0:
                     continue
                 return int(cramjam.snappy.decompress_raw_into(source, target[:length]))
-            self._block = memoryview(bytes(cramjam.snappy.decompress_raw(source)))
+            if length > self._block_bytes_max:
+                raise _Malformed(
+                    f"a snappy block of {length} bytes, {self._block_bytes_max} are allowed"
+                )
+            block = np.empty(length, np.uint8)
+            cramjam.snappy.decompress_raw_into(source, block.data)
+            self._block = block.data
         n = min(len(target), len(self._block))
         target[:n] = self._block[:n]
         self._block = self._block[n:]

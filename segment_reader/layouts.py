@@ -1,4 +1,5 @@
 """Where native segments lie: Onecopy's own objects and LocalTieredStorage, behind one face."""
+
 from __future__ import annotations
 
 import re
@@ -32,7 +33,7 @@ __all__ = [
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID: Final = r"[A-Za-z0-9_-]{22}"
-_OFFSET_MAX: Final = 2**63 - 1
+_OFFSET_MAX: Final = 2**63 - 2
 
 
 class IndexKind(StrEnum):

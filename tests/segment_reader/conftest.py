@@ -32,5 +32,3 @@ def tiered_storage(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> 
     directory = tmp_path_factory.mktemp("tiered")
     oracle.run("TieredStorage", str(directory))
     return directory
-
-

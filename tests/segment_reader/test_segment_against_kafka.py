@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from kafka_oracle import KafkaLog, rows_of
@@ -35,20 +37,19 @@ NAMES = [
     "odd-timestamps",
     "large-records",
 ]
-SMALL = Limits(chunk_bytes=1 << 12, arrow_batch_bytes=1 << 11, arrow_batch_rows_max=7)
+SMALL = Limits(
+    chunk_bytes=1 << 12,
+    arrow_batch_bytes=1 << 11,
+    arrow_batch_rows_max=7,
+    large_record_ratio_max=10_000,
+)
+SMALL_WINDOW = Limits(chunk_bytes=1 << 14, arrow_batch_bytes=1 << 14)
 
 
 @pytest.mark.parametrize("limits", [DEFAULT_LIMITS, SMALL], ids=["default", "small"])
 @pytest.mark.parametrize("name", NAMES)
 def test_records_equal_kafkas(kafka_logs: Logs, name: str, limits: Limits) -> None:
     log = kafka_logs(name)
-    if limits is SMALL:
-        limits = Limits(
-            chunk_bytes=1 << 12,
-            arrow_batch_bytes=1 << 11,
-            arrow_batch_rows_max=7,
-            large_record_ratio_max=10_000,
-        )
     reader = SegmentReader(log.source, log.bounds, limits=limits)
     batches = list(reader.record_batches(include=RecordFilter.ALL_DATA))
     assert rows_of(batches) == log.rows()
@@ -95,9 +96,6 @@ def test_any_offset_range_is_a_slice_of_the_whole(kafka_logs: Logs, name: str) -
             assert reader.stats.next_offset >= min(stop, bounds.end_offset + 1)
 
 
-SMALL_WINDOW = Limits(chunk_bytes=1 << 14, arrow_batch_bytes=1 << 14)
-
-
 def test_byte_ranges_between_batches_give_their_batches(kafka_logs: Logs) -> None:
     log = kafka_logs("mixed-codecs")
     starts = whole_batches(log.data, 0, name=log.name)
@@ -105,7 +103,7 @@ def test_byte_ranges_between_batches_give_their_batches(kafka_logs: Logs) -> Non
     assert starts.sizes.tolist() == [batch["size"] for batch in log.batches]
     rows = []
     borders = [*starts.starts.tolist()[::7], len(log.data)]
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         reader = SegmentReader(log.source, log.bounds)
         rows += rows_of(list(reader.record_batches(start_position=start, end_position=end)))
     assert rows == log.rows()
@@ -150,8 +148,6 @@ def test_only_batches_of_aborted_transactions_are_left_out(kafka_logs: Logs) -> 
 
 
 def batch_key(batch: dict[str, object]) -> bytes:
-    import base64
-
     records = batch["records"]
     assert isinstance(records, list)
     return base64.b64decode(records[0][2])
