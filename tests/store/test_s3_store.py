@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from s3_server import S3Server
@@ -179,7 +178,9 @@ class TestRealServer:
             with pytest.raises(TransientError):
                 call("k")
 
-    def test_an_aborted_upload_leaves_no_parts(self, s3_server: S3Server, tmp_path: Path) -> None:
+    def test_an_aborted_upload_leaves_no_parts(self, s3_server: S3Server) -> None:
+        if not s3_server.heeds_conditions:
+            pytest.skip("s3proxy does not list uploads by prefix: it answers 501")
         store = open_store(s3_server.url("parts"), s3_server.env)
         upload = store.open_upload("k")
         upload.write(b"x" * (9 * 2**20))
