@@ -1,0 +1,347 @@
+"""Topics with everything Kafka allows in them; each returns what was acknowledged."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from acknowledged import READ_COMMITTED, Record, WrittenPartition, WrittenTopic
+from confluent_kafka import Message, Producer
+from librdkafka_reads import read_partition
+from polling import eventually
+from real_tier import RealTier
+from stock_client import StockClient
+from wire_produce import WireProducer, encode_batch
+
+__all__ = [
+    "compacted",
+    "interleaved_transactions",
+    "log_append_time",
+    "odd_records",
+    "one_record_batches",
+    "seal",
+    "tiny_transactions",
+]
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+START_MS = 1_750_000_000_000
+MIB = 1024 * 1024
+FOREVER = "-1"
+NEVER_MS = str(2**63 - 1)
+UNTIL_SEALED = {"segment.ms": NEVER_MS, "local.retention.ms": FOREVER}
+"""Nothing rolls by time: the broker rolls an active segment, too, once its records are older."""
+
+
+def seal(stack: RealTier, topic: WrittenTopic) -> None:
+    """End every partition with a plain record, then have the broker keep nothing locally.
+
+    It then rolls the active segments, too: all that is left on its disk is an empty one.
+    """
+    for number, partition in enumerate(topic.partitions):
+        _write_last(stack, topic.name, number, partition)
+    stack.set_topic_config(topic.name, local_retention_ms="1")
+
+
+def odd_records(stack: RealTier, java: StockClient) -> WrittenTopic:
+    """Two partitions, every codec of both clients in turn, every odd shape of a record."""
+    topic = WrittenTopic.empty("Odd.Records-v1_A", 2)
+    configs = {
+        "index.interval.bytes": "1",
+        "max.message.bytes": str(4 * MIB),
+        "segment.bytes": str(MIB + MIB // 4),
+    }
+    stack.kafka.create_tiered_topic(topic.name, 2, {**UNTIL_SEALED, **configs})
+    rng = random.Random(3)
+    for round_number in range(2):
+        for codec in CODECS:
+            odd = [(p, _odd_record(rng, n)) for n in range(12) for p in (0, 1)]
+            _produce_by_librdkafka(stack, topic, codec, odd)
+            odd = [(p, _odd_record(rng, n)) for n in range(12) for p in (0, 1)]
+            acknowledged = java.produce(topic.name, codec, odd, batch_bytes=1500)
+            _take(topic, odd, acknowledged)
+            if round_number == 1:
+                large = [(p, _large_record(rng, p)) for p in (0, 1)]
+                _produce_by_librdkafka(stack, topic, codec, large)
+        _produce_by_hand(stack, topic, rng)
+    return topic
+
+
+def log_append_time(stack: RealTier) -> WrittenTopic:
+    """One partition whose timestamps are the broker's."""
+    topic = WrittenTopic.empty("log-append-time", 1)
+    configs = {"message.timestamp.type": "LogAppendTime"}
+    stack.kafka.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
+    rng = random.Random(4)
+    for codec in ("lz4", "none", "zstd"):
+        records = [(0, _odd_record(rng, n)) for n in range(80)]
+        _produce_by_librdkafka(stack, topic, codec, records)
+    return topic
+
+
+def interleaved_transactions(stack: RealTier) -> WrittenTopic:
+    """Five producers at once, transactions of 3 MB over segments of 1 MB, 30% aborted.
+
+    A transaction's marker lies segments behind its records, with others' records between.
+    """
+    topic = WrittenTopic.empty("transactions.interleaved", 2)
+    stack.kafka.create_tiered_topic(topic.name, 2, {"segment.ms": NEVER_MS})
+    with ThreadPoolExecutor(5) as pool:
+        jobs = [pool.submit(_long_transactions, stack, topic, n) for n in range(4)]
+        jobs.append(pool.submit(_beside_transactions, stack, topic))
+        for job in jobs:
+            job.result()
+    return topic
+
+
+def tiny_transactions(
+    stack: RealTier, java: StockClient, count: int = 10_640, threads: int = 16
+) -> WrittenTopic:
+    """Transactions of one record, 95% of them aborted, all in one segment."""
+    topic = WrittenTopic.empty("transactions-tiny", 1)
+    configs = {"segment.bytes": str(64 * MIB)}
+    stack.kafka.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
+    written = topic.partitions[0]
+    for record, is_committed in java.transactions(topic.name, 0, threads=threads, count=count):
+        (written.committed if is_committed else written.aborted).append(record)
+    return topic
+
+
+def one_record_batches(stack: RealTier, count: int, partitions: int = 8) -> WrittenTopic:
+    """`count` batches of one record each; one segment a partition."""
+    topic = WrittenTopic.empty("one-record-batches", partitions)
+    configs = {"segment.bytes": str(256 * MIB), "segment.index.bytes": str(16 * MIB)}
+    stack.kafka.create_tiered_topic(topic.name, partitions, {**UNTIL_SEALED, **configs})
+    first: Record = (0, START_MS, None, b"first", [])
+    _produce_by_librdkafka(stack, topic, "none", [(p, first) for p in range(partitions)])
+    with WireProducer(stack.bootstrap_servers, topic.name) as producer:
+        sent: list[Record] = []
+        for number in range(count // partitions):
+            record: Record = (0, START_MS + number, None, b"%d" % number, [])
+            batch = encode_batch([record])
+            producer.send(dict.fromkeys(range(partitions), batch))
+            sent.append(record)
+            if number >= 8:  # a few requests in flight
+                _take_answer(topic, producer, sent[number - 8])
+        for record in sent[-8:]:
+            _take_answer(topic, producer, record)
+    return topic
+
+
+def compacted(stack: RealTier) -> WrittenTopic:
+    """A topic that was compacted first: gaps inside batches, empty batches, delete horizons.
+
+    What must be read is what a consumer reads before the topic is tiered; it is checked here
+    against what was acknowledged.
+    """
+    topic = WrittenTopic.empty("compacted-first", 1)
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(MIB),
+        "segment.ms": NEVER_MS,
+        "retention.ms": "-1",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    stack.kafka.create_topic(topic.name, 1, configs)
+    sent = WrittenTopic.empty(topic.name, 1)
+    rng = random.Random(5)
+    for codec, count, keys in (("none", 300, 60), ("zstd", 3_000, 700), ("lz4", 3_000, 700)):
+        records = [(0, _keyed_record(rng, keys)) for _ in range(count)]
+        _produce_by_librdkafka(stack, sent, codec, records, idempotent=True)
+    _roll_by_time(stack, sent)
+    acknowledged = {r[0]: r for r in sent.partitions[0].committed}
+    latest = {r[2]: r[0] for r in acknowledged.values()}
+    end = sent.partitions[0].end_offset
+    survivors: list[Record] = []
+
+    def cleaned() -> bool:
+        read = read_partition(
+            stack.bootstrap_servers, topic.name, 0, end, READ_COMMITTED, fetch=MIB
+        )
+        survivors[:] = read
+        return len(survivors) == len(latest)
+
+    eventually(cleaned, 60, what=f"{len(latest)} keys", details=lambda: f"{len(survivors)}")
+    assert {r[0] for r in survivors} == set(latest.values())
+    assert all(_same(acknowledged[r[0]], r) for r in survivors)
+    topic.partitions[0].committed += survivors
+    stack.set_topic_config(
+        topic.name,
+        cleanup_policy="delete",
+        remote_storage_enable="true",
+        local_retention_ms=FOREVER,
+    )
+    return topic
+
+
+def _same(one: Record, other: Record) -> bool:
+    return (*one[:4], list(one[4])) == (*other[:4], list(other[4]))
+
+
+def _write_last(stack: RealTier, topic: str, number: int, partition: WrittenPartition) -> None:
+    record: Record = (0, int(time.time() * 1000) - 60_000, b"last", b"last", [])
+    with WireProducer(stack.bootstrap_servers, topic) as producer:
+        producer.send({number: encode_batch([record])})
+        offset, appended_at = producer.acknowledged()[number]
+    timestamp = record[1] if appended_at < 0 else appended_at
+    partition.committed.append((offset, timestamp, *record[2:]))
+
+
+def _roll_by_time(stack: RealTier, topic: WrittenTopic) -> None:
+    """Append until the broker has rolled partition 0."""
+    partition = topic.partitions[0]
+    stack.set_topic_config(topic.name, segment_ms="1")
+
+    def rolled() -> bool:  # the new setting takes a moment to be seen
+        _write_last(stack, topic.name, 0, partition)
+        return stack.kafka.local_segments(topic.name)[-1] == partition.end_offset - 1
+
+    eventually(rolled, 20, what=f"{topic.name} rolls")
+    stack.set_topic_config(topic.name, segment_ms=NEVER_MS)
+
+
+def _take_answer(topic: WrittenTopic, producer: WireProducer, record: Record) -> None:
+    for number, (offset, _) in producer.acknowledged().items():
+        topic.partitions[number].committed.append((offset, *record[1:]))
+
+
+def _take(
+    topic: WrittenTopic,
+    records: Iterable[tuple[int, Record]],
+    acknowledged: Iterable[tuple[int, int]],
+) -> None:
+    for (number, record), (offset, at) in zip(records, acknowledged, strict=True):
+        topic.partitions[number].committed.append((offset, at, *record[2:]))
+
+
+def _odd_record(rng: random.Random, number: int) -> Record:
+    """Nulls and empties in every place, headers repeated, unordered, null and empty."""
+    key = (None, b"", b"k%d" % number, rng.randbytes(9))[number % 4]
+    value = (b"v" * rng.randrange(300), None, b"", rng.randbytes(40), b"\x00\xff")[number % 5]
+    headers: list[tuple[str, bytes | None]] = [
+        [],
+        [("h", None)],
+        [("h", b""), ("h", b"2"), ("h", b""), ("", None)],
+        [("z", rng.randbytes(5)), ("a", None), ("\u00fcber-\U0001f642", "\u20ac".encode())],
+    ][number % 4 if number % 3 else 0]
+    timestamp = START_MS + rng.randrange(-10_000_000, 10_000_000)
+    return 0, timestamp, key, value, headers
+
+
+def _large_record(rng: random.Random, partition: int) -> Record:
+    value = rng.randbytes(MIB) if partition else b"0123456789abcdef" * (MIB // 16)
+    return 0, START_MS, b"large", value, []
+
+
+def _keyed_record(rng: random.Random, keys: int) -> Record:
+    value = None if rng.random() < 0.1 else rng.randbytes(150).hex().encode()
+    return 0, START_MS + rng.randrange(10_000), b"key-%d" % rng.randrange(keys), value, []
+
+
+def _produce_by_librdkafka(
+    stack: RealTier,
+    topic: WrittenTopic,
+    codec: str,
+    records: Iterable[tuple[int, Record]],
+    *,
+    idempotent: bool = False,
+) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "compression.type": codec,
+            "linger.ms": 20,
+            "batch.num.messages": 10,
+            "message.max.bytes": 4 * MIB,
+            "enable.idempotence": idempotent,
+        }
+    )
+    for number, record in records:
+        _send(producer, topic.name, number, record, topic.partitions[number].committed)
+    assert producer.flush(60) == 0, f"{topic.name}: not all was acknowledged"
+
+
+def _produce_by_hand(stack: RealTier, topic: WrittenTopic, rng: random.Random) -> None:
+    """Timestamps that no client library sends: none at all, negative, zero, falling."""
+    with WireProducer(stack.bootstrap_servers, topic.name) as producer:
+        for timestamps in ((-1,), (-1, -1), (0, 1), (START_MS, START_MS - 5), (-7, 3)):
+            for number, partition in enumerate(topic.partitions):
+                records = [(0, t, *_odd_record(rng, t % 60)[2:]) for t in timestamps]
+                producer.send({number: encode_batch(records)})
+                base, _ = producer.acknowledged()[number]
+                partition.committed += [(base + i, *r[1:]) for i, r in enumerate(records)]
+
+
+def _long_transactions(stack: RealTier, topic: WrittenTopic, number: int) -> None:
+    rng = random.Random(number)
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "transactional.id": f"long-{number}",
+            "compression.type": CODECS[number],
+            "linger.ms": 2,
+            "batch.num.messages": 25,
+        }
+    )
+    producer.init_transactions(30)
+    for transaction in range(7):
+        producer.begin_transaction()
+        pending: list[list[Record]] = [[], []]
+        for n in range(700):
+            value = rng.randbytes(400).hex().encode()
+            record: Record = (0, START_MS + n, b"%d/%d" % (number, transaction), value, [])
+            _send(producer, topic.name, n % 2, record, pending[n % 2])
+            if n % 100 == 99:
+                producer.flush(30)  # takes turns with the others
+        aborted = (number + 4 * transaction) % 10 < 3
+        if aborted:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+        for partition, records in zip(topic.partitions, pending, strict=True):
+            (partition.aborted if aborted else partition.committed).extend(records)
+
+
+def _beside_transactions(stack: RealTier, topic: WrittenTopic) -> None:
+    rng = random.Random(99)
+    for _ in range(20):
+        records = [(n % 2, _odd_record(rng, n)) for n in range(50)]
+        _produce_by_librdkafka(stack, topic, "gzip", records)
+
+
+def _send(
+    producer: Producer, topic: str, partition: int, record: Record, into: list[Record]
+) -> None:
+    _, timestamp, key, value, headers = record
+
+    def delivered(error: Any, message: Message) -> None:
+        assert error is None, f"{topic}-{partition}: {error}"
+        into.append((message.offset(), message.timestamp()[1], key, value, headers))
+
+    while True:
+        try:
+            producer.produce(
+                topic,
+                key=key,
+                value=value,
+                headers=list(headers) or None,
+                partition=partition,
+                timestamp=timestamp,
+                on_delivery=delivered,
+            )
+        except BufferError:
+            producer.poll(0.05)
+            continue
+        producer.poll(0)
+        return
+
+
+Workload = Callable[[], WrittenTopic]
+
+
+def timestamps_around(records: Iterable[Record]) -> Iterator[int]:
+    """Each record's timestamp, and the one before and after it."""
+    for record in records:
+        yield from (record[1] - 1, record[1], record[1] + 1)
