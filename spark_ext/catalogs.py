@@ -36,11 +36,12 @@ def catalog_settings(config: TierConfig) -> dict[str, str]:
     else:
         raise BadInput(f"catalog.uri: {uri} is neither sqlite:///FILE nor an http(s) URL")
     if config.warehouse.startswith("s3://"):
+        properties = config.catalog_properties()
         settings |= {
             f"{prefix}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             f"{prefix}.s3.path-style-access": "true",
-            f"{prefix}.client.region": config.catalog.get("s3.region", "us-east-1"),
+            f"{prefix}.client.region": properties.get("s3.region", "us-east-1"),
         }
-        if "s3.endpoint" in config.catalog:
-            settings[f"{prefix}.s3.endpoint"] = config.catalog["s3.endpoint"]
+        if "s3.endpoint" in properties:
+            settings[f"{prefix}.s3.endpoint"] = properties["s3.endpoint"]
     return settings

@@ -1,4 +1,4 @@
-"""What of docker/ can be checked without a container engine: it parses, and what it names exists."""
+"""What can be checked of docker/ without a container engine: it parses, all it names exists."""
 
 from __future__ import annotations
 

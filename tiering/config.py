@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from tiering.errors import BadInput
 
@@ -105,8 +106,14 @@ class TierConfig:
         return _build(cls, json.loads(text), "")
 
     def catalog_properties(self) -> dict[str, str]:
-        """PyIceberg's properties for this catalog, with its warehouse."""
-        return {"warehouse": self.warehouse, **self.catalog}
+        """PyIceberg's properties for this catalog, with its warehouse.
+
+        An S3 warehouse is reached by the endpoint and region that the store's URL names, unless
+        the catalog has its own.
+        """
+        query = dict(parse_qsl(urlsplit(self.store).query))
+        s3 = {f"s3.{key}": query[key] for key in ("endpoint", "region") if key in query}
+        return {"warehouse": self.warehouse, **s3, **self.catalog}
 
 
 def default_config(

@@ -41,6 +41,7 @@ def test_a_file_gives_what_it_says(tmp_path: Path) -> None:
     assert config.warehouse == "s3://lake/tier/warehouse"
     assert config.catalog_properties() == {
         "warehouse": "s3://lake/tier/warehouse",
+        "s3.endpoint": "http://127.0.0.1:9000",
         "type": "rest",
         "uri": "http://127.0.0.1:8181",
     }

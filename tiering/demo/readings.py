@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tiering.demo.digest import Headers, TopicDigest
 from tiering.errors import TransientError
@@ -15,6 +16,7 @@ from tiering.offset_reader import OffsetReader
 
 __all__ = [
     "duckdb_connection",
+    "log_ends",
     "metadata_path",
     "read_by_offset",
     "read_by_sql",
@@ -22,6 +24,7 @@ __all__ = [
 ]
 
 _QUIET_S: Final = 30.0
+_LINGER_S: Final = 0.2  # consume() waits so long for a full list
 _Row = tuple[int, int, bytes | None, bytes | None, Headers]
 
 
@@ -33,10 +36,7 @@ def read_with_consumer(
     advance: Callable[[int], None],
     settings: Mapping[str, Any] | None = None,
 ) -> TopicDigest:
-    """Read each partition from its beginning to `ends` with librdkafka, read_committed.
-
-    Every partition must hold a record at or after its end, which says that it was reached.
-    """
+    """Read each partition from its beginning to `ends` with librdkafka, read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -44,6 +44,7 @@ def read_with_consumer(
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "enable.partition.eof": True,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             **(settings or {}),
         }
@@ -62,12 +63,17 @@ def read_with_consumer(
 def _consumed(
     consumer: Consumer, topic: str, partition: int, end: int, advance: Callable[[int], None]
 ) -> Iterator[_Row]:
+    quiet_since = time.monotonic()
     while True:
-        messages = consumer.consume(10_000, _QUIET_S)
-        if not messages:
+        messages = consumer.consume(10_000, _LINGER_S)
+        if messages:
+            quiet_since = time.monotonic()
+        elif time.monotonic() - quiet_since > _QUIET_S:
             raise TransientError(f"{topic}-{partition}: the consumer got nothing for {_QUIET_S} s")
         for message in messages:
             error, offset = message.error(), message.offset()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return
             if error is not None or offset is None:
                 raise KafkaException(error)
             if offset >= end:
@@ -142,6 +148,22 @@ def _columns(batch: pa.RecordBatch, timestamps_ms: pa.Array) -> Iterator[_Row]:
     for offset, timestamp_ms, key, value, pairs in rows:
         at = -1 if timestamp_ms is None else timestamp_ms
         yield offset, at, key, value, [(h["key"], h["value"]) for h in pairs or ()]
+
+
+def log_ends(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+    """Each partition's log end offset, as the broker says."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "onecopy-demo"})
+    try:
+        marks = {
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_QUIET_S)
+            for p in range(partitions)
+        }
+    finally:
+        consumer.close()
+    silent = [p for p, mark in marks.items() if mark is None]
+    if silent:
+        raise TransientError(f"{topic}: the broker did not say where partitions {silent} end")
+    return {p: int(mark[1]) for p, mark in marks.items() if mark is not None}
 
 
 def metadata_path(location: str) -> str:

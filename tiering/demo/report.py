@@ -43,7 +43,7 @@ def _sizes(topics: Mapping[str, Mapping[str, Any]]) -> Table:
             name,
             f"{topic['produced']:,}",
             str(topic["segments"]),
-            f"{topic['local_segments']} (active)",
+            f"{topic['local_segments']} ({topic['local_bytes']} bytes)",
             f"{topic['native_bytes'] / 1e6:.1f}",
             str(topic["files"]),
             f"{topic['table_bytes'] / 1e6:.1f}",

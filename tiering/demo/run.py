@@ -25,7 +25,7 @@ from tiering.demo.readings import (
 from tiering.demo.report import print_report
 from tiering.demo.sql import duckdb_figures, spark_figures
 from tiering.demo.tiered import Tiered, await_tiered, bytes_served, kafka_of
-from tiering.demo.workload import TOPICS, Acknowledged, DemoTopic, produce_topic, roll_segments
+from tiering.demo.workload import TOPICS, Acknowledged, DemoTopic, produce_topic
 from tiering.offset_reader import OffsetReader
 from tiering.tables import CatalogTables
 from tiering.tier_stack import TierStack
@@ -34,7 +34,7 @@ __all__ = ["DemoOptions", "run_demo"]
 
 _TOPIC_CONFIG: Final = {
     "segment.bytes": str(16 * 1024 * 1024),
-    "segment.ms": "2000",
+    # The broker rolls and tiers what is older than this, the active segment too.
     "local.retention.ms": "1000",
 }
 
@@ -131,10 +131,6 @@ def _produce(
             acknowledged[topic.name] = produce_topic(
                 kafka_of(tier).bootstrap_servers, topic, counts[topic.name], advance=advance
             )
-    # A segment is rolled by the append that comes after segment.ms; these records stay behind.
-    time.sleep(int(_TOPIC_CONFIG["segment.ms"]) / 1000)
-    for topic in TOPICS:
-        roll_segments(kafka_of(tier).bootstrap_servers, topic)
     return acknowledged
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tiering.demo.readings import log_ends
 from tiering.demo.workload import DemoTopic
 from tiering.errors import FatalError, NotFound, TransientError
 from tiering.ledger import Ledger, LedgerEntry, SegmentState
@@ -30,7 +32,7 @@ class Tiered:
     Attributes:
         ends: per partition, the offset after the last one in the table.
         segments: native segments handed over, with `native_bytes` in all.
-        local_segments: *.log files left in the broker's directories: the active ones.
+        local_segments, local_bytes: *.log files left in the broker's directories.
         files, table_bytes: the table's data files and their size.
     """
 
@@ -38,6 +40,7 @@ class Tiered:
     segments: int
     native_bytes: int
     local_segments: int
+    local_bytes: int
     files: int
     table_bytes: int
     metadata_location: str
@@ -48,17 +51,18 @@ class Tiered:
 
 
 def await_tiered(tier: TierStack, topic: DemoTopic) -> Tiered:
-    """Wait until all but the active segments are converted and deleted locally.
+    """Wait until all of it is converted and deleted locally; then the active segment is empty.
 
     Raises TransientError with what is missing after four minutes.
     """
     ledger, tables = Ledger(open_store(tier.config.store)), CatalogTables(tier.config)
     until = time.monotonic() + _PATIENCE_S
+    ends = log_ends(kafka_of(tier).bootstrap_servers, topic.name, topic.partitions)
     missing = "nothing was looked at"
     while time.monotonic() < until:
         tier.tend()
         entries = [e for e in ledger.scan() if e.metadata.topic == topic.name]
-        missing = _missing(tier, topic, entries)
+        missing = _missing(tier, topic, entries, ends)
         if not missing:
             try:
                 return _tiered(tier, topic, entries, tables)
@@ -68,16 +72,18 @@ def await_tiered(tier: TierStack, topic: DemoTopic) -> Tiered:
     raise TransientError(f"topic {topic.name} isn't tiered after {_PATIENCE_S:.0f} s: {missing}")
 
 
-def _missing(tier: TierStack, topic: DemoTopic, entries: list[LedgerEntry]) -> str:
+def _missing(
+    tier: TierStack, topic: DemoTopic, entries: list[LedgerEntry], ends: Mapping[int, int]
+) -> str:
     """What is still to come, empty when nothing is."""
-    for partition in range(topic.partitions):
+    for partition, end in ends.items():
         local = kafka_of(tier).local_segments(topic.name, partition)
-        if len(local) != 1:
-            return f"partition {partition} still has {len(local)} local segments"
+        if local != [end]:
+            return f"partition {partition} still has local segments from {local[0]} to {end}"
         mine = [e for e in entries if e.metadata.id.partition == partition]
         reached = max((e.metadata.end_offset + 1 for e in mine), default=0)
-        if reached != local[0]:
-            return f"partition {partition} is tiered to {reached}, its local log starts at {local}"
+        if reached != end:
+            return f"partition {partition} is tiered to {reached}, its log ends at {end}"
         waiting = sum(e.state is SegmentState.UPLOADED for e in mine)
         if waiting:
             return f"partition {partition} has {waiting} segments to convert"
@@ -90,12 +96,14 @@ def _tiered(
     topic_id = entries[0].metadata.id.topic_id
     state = tables.state(topic.name, topic_id)
     files, table_bytes = tables.files(state)
-    local = (len(kafka_of(tier).local_segments(topic.name, p)) for p in range(topic.partitions))
+    data = kafka_of(tier).data_directory
+    local = [f for p in range(topic.partitions) for f in data.glob(f"{topic.name}-{p}/*.log")]
     return Tiered(
         ends={partition: mark.offset for partition, mark in state.watermarks.items()},
         segments=len(entries),
         native_bytes=sum(e.metadata.size_bytes for e in entries),
-        local_segments=sum(local),
+        local_segments=len(local),
+        local_bytes=sum(f.stat().st_size for f in local),
         files=files,
         table_bytes=table_bytes,
         metadata_location=tables.table(topic.name, topic_id).metadata_location,
@@ -118,4 +126,4 @@ def bytes_served(tier: TierStack) -> int:
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
         families = text_string_to_metric_families(answer.read().decode())
     samples = (s for f in families for s in f.samples if s.name == "onecopy_sent_bytes_total")
-    return int(sum(s.value for s in samples if s.labels["route"] == "log"))
+    return int(sum(s.value for s in samples if s.labels["route"] == "get_log"))

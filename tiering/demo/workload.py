@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from tiering.demo.digest import Headers, TopicDigest
 from tiering.errors import TransientError
 
-__all__ = ["TOPICS", "Acknowledged", "DemoTopic", "produce_topic", "roll_segments"]
+__all__ = ["TOPICS", "Acknowledged", "DemoTopic", "produce_topic"]
 
-_START_MS: Final = 1_750_000_000_000
+_FIRST_ORDER_MS: Final = 1_750_000_000_000
 _TRANSACTION_RECORDS: Final = 2_000
 _ABORTED_SHARE: Final = 0.3
 
@@ -92,14 +92,6 @@ def produce_topic(
                 advance(10_000)
         _flush(producer)
     return acknowledged
-
-
-def roll_segments(bootstrap_servers: str, topic: DemoTopic) -> None:
-    """Send one record to each partition, so that the broker rolls the segments before it."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for partition in range(topic.partitions):
-        producer.produce(topic.name, value=b"roll", partition=partition)
-    _flush(producer)
 
 
 def _produce_transactions(
@@ -202,7 +194,7 @@ def _order(rng: random.Random, number: int) -> _Record:
         "customer": f"c{rng.randrange(20_000)}",
         "amount": rng.randrange(1, 100_000),
         "currency": rng.choice(("EUR", "USD", "GBP")),
-        "placed_at": _START_MS + number,
+        "placed_at": _FIRST_ORDER_MS + number,
         "items": [f"sku-{rng.randrange(3_000)}" for _ in range(rng.randrange(1, 4))],
     }
     return b"%d" % number, json.dumps(value).encode(), []
