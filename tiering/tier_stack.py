@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TextIO
 from tiering.config import TierConfig
 from tiering.errors import BadInput, TransientError
 from tiering.local_kafka import LocalKafka, free_port, onecopy_storage
+from tiering.redaction import is_secret
 from tiering.supervisor import Child, ChildSpec, Supervisor
 
 __all__ = ["CONFIG_FILE", "TierStack", "ensure_token"]
@@ -126,7 +127,9 @@ class TierStack:
 
         `catalog` can be handed to `pyiceberg.catalog.load_catalog(**catalog)`.
         """
-        catalog = {"name": self.config.catalog_name, **self.config.catalog_properties()}
+        properties = self.config.catalog_properties()
+        catalog = {"name": self.config.catalog_name}
+        catalog.update((k, v) for k, v in properties.items() if not is_secret(k))
         return {
             "bootstrap_servers": self.kafka.bootstrap_servers if self.kafka else None,
             "service_url": self.service_url,

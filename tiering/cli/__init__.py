@@ -62,7 +62,10 @@ class CommandModule(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line and run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] not in COMMANDS:
+    if not arguments:
+        _top_parser().print_help(sys.stderr)
+        return BAD_INPUT
+    if arguments[0] not in COMMANDS:
         _top_parser().parse_args(arguments)  # --help, --version, or a usage error: it exits
     command, *rest = arguments
     module = _module(command)
