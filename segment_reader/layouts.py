@@ -176,6 +176,7 @@ class LocalTieredStorageLayout:
     def __init__(self, root: Path | str, limits: Limits = DEFAULT_LIMITS) -> None:
         self._root = Path(root)
         self._limits = limits
+        self._known_bounds: dict[NativeSegment, SegmentBounds] = {}
 
     def segments(self) -> Iterator[NativeSegment]:
         """All segments whose files are all there, ordered."""
@@ -209,24 +210,11 @@ class LocalTieredStorageLayout:
     def bounds(self, segment: NativeSegment) -> SegmentBounds:
         """Base offset, the last batch's last offset, and the leader epoch checkpoint.
 
-        LocalTieredStorage keeps no end offset, so it is read from the log's last batches.
+        LocalTieredStorage keeps no end offset, so it is read from the log's last batches (once).
         """
-        epochs = parse_leader_epochs(
-            self.index(segment, IndexKind.LEADER_EPOCHS) or b"", name=self._name(segment)
-        )
-        entries = parse_offset_index(
-            self.index(segment, IndexKind.OFFSET) or b"",
-            segment.base_offset,
-            name=self._name(segment),
-        )
-        log, end = self.log(segment), segment.base_offset
-        loose = SegmentBounds(
-            start_offset=segment.base_offset, end_offset=_OFFSET_MAX, leader_epochs=epochs
-        )
-        last_known = int(entries.position[-1]) if len(entries.position) else 0
-        for headers in SegmentReader(log, loose, limits=self._limits).headers(last_known):
-            end = int(headers.last_offset[-1])
-        return SegmentBounds(start_offset=segment.base_offset, end_offset=end, leader_epochs=epochs)
+        if segment not in self._known_bounds:
+            self._known_bounds[segment] = self._read_bounds(segment)
+        return self._known_bounds[segment]
 
     def first_undecided_offset(self, segment: NativeSegment) -> int | None:
         """Where the earliest transaction begins that is open at the end of what the tier holds.
@@ -251,6 +239,18 @@ class LocalTieredStorageLayout:
         firsts = snapshot.current_transaction_first_offset
         firsts = firsts[firsts >= 0]
         return int(firsts.min()) if len(firsts) else None
+
+    def _read_bounds(self, segment: NativeSegment) -> SegmentBounds:
+        name, base = self._name(segment), segment.base_offset
+        checkpoint = self.index(segment, IndexKind.LEADER_EPOCHS) or b""
+        epochs = parse_leader_epochs(checkpoint, name=name)
+        index = self.index(segment, IndexKind.OFFSET) or b""
+        positions = parse_offset_index(index, base, name=name).position
+        loose = SegmentBounds(start_offset=base, end_offset=_OFFSET_MAX, leader_epochs=epochs)
+        reader, end = SegmentReader(self.log(segment), loose, limits=self._limits), base
+        for headers in reader.headers(int(positions[-1]) if len(positions) else 0):
+            end = int(headers.last_offset[-1])
+        return SegmentBounds(start_offset=base, end_offset=end, leader_epochs=epochs)
 
     def _in_directory(
         self, directory: Path, topic: str, topic_id: str, partition: int

@@ -48,13 +48,15 @@ class Verdicts:
         result = np.zeros(len(headers), np.bool_)
         asked = np.flatnonzero(headers.transactional)
         if len(asked) and len(self.producer_id):
-            found = np.zeros(len(asked), np.int8)
-            covered(
-                *(self.producer_id, self.first_offset, self.last_offset),
-                *(headers.producer_id[asked], headers.base_offset[asked], found),
-            )
-            result[asked] = found != 0
+            result[asked] = self.covers(headers.producer_id[asked], headers.base_offset[asked])
         return result
+
+    def covers(self, producer_ids: _Int64s, offsets: _Int64s) -> npt.NDArray[np.bool_]:
+        """For each pair of producer id and offset: whether an aborted transaction holds it."""
+        found = np.zeros(len(offsets), np.int8)
+        own = (self.producer_id, self.first_offset, self.last_offset)
+        covered(*own, producer_ids, offsets, found)
+        return found.view(np.bool_)
 
 
 NO_VERDICTS = Verdicts.from_entries(b"")
