@@ -1,0 +1,303 @@
+"""The engine on a real store, a real catalog and real files; only Spark is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from native_segments import Segment, aborted_entry, in_batches, kafka_uuid, rows_of, some_records
+
+from tiering.config import TierConfig, default_config
+from tiering.conversion import convert_task
+from tiering.engine import CycleReport, Engine
+from tiering.errors import NotFound
+from tiering.ledger import Ledger, SegmentState
+from tiering.splitting import split_by_index
+from tiering.status import PartitionStatus, collect_status
+from tiering.store import ObjectStore, open_store
+from tiering.tables import CatalogTables
+from tiering.tasks import ConversionResult, ConversionTask
+
+STEPS = ("planned", "converted", "committed", "settled")
+
+
+class InProcess:
+    """Converts in this process."""
+
+    def convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
+        return [convert_task(task) for task in tasks]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Crash(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+class Tier:
+    """A store and a catalog in one directory, and engines over them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.config: TierConfig = default_config(directory)
+        self.store: ObjectStore = open_store(self.config.store)
+
+    def engine(
+        self, reached: Callable[[str], None] = lambda step: None, bytes_max: int = 10**9
+    ) -> Engine:
+        return Engine(
+            ledger=Ledger(self.store),
+            tables=CatalogTables(self.config),
+            converter=InProcess(),
+            store_url=self.config.store,
+            bytes_max=bytes_max,
+            split=split_by_index(self.store, 2048),
+            reached=reached,
+        )
+
+    def settle(self, cycles: int = 4) -> list[CycleReport]:
+        engine = self.engine()
+        return [engine.run_cycle() for _ in range(cycles)]
+
+    def rows(self, segment: Segment) -> list[dict[str, object]]:
+        table = CatalogTables(self.config).table(segment.topic, segment.topic_id)
+        return rows_of(table.scan().to_arrow())
+
+    def states(self) -> list[SegmentState]:
+        return [entry.state for entry in Ledger(self.store).scan()]
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    return Tier(tmp_path)
+
+
+def segment(start: int, count: int, like: Segment | None = None, **fields: object) -> Segment:
+    made = Segment(batches=in_batches(some_records(start, count), 7, ("none", "zstd")))
+    if like is not None:
+        made = replace(made, topic=like.topic, topic_id=like.topic_id, partition=like.partition)
+    return replace(made, **fields)
+
+
+def records(*segments: Segment) -> list[dict[str, object]]:
+    """What the table must hold: each offset once."""
+    rows = {r["kafka_offset"]: r for s in segments for r in s.rows()}
+    return [rows[offset] for offset in sorted(rows, key=lambda o: int(str(o)))]
+
+
+def test_every_topic_and_partition_of_a_cycle_is_committed_once(tier: Tier) -> None:
+    first = segment(0, 50)
+    second = segment(50, 30, first)
+    elsewhere = segment(10, 20, first, partition=7)
+    other = segment(0, 40, topic="page.views")
+    for each in (second, first, elsewhere, other):
+        each.store(tier.store)
+    reports = tier.settle()
+    assert [r.commits for r in reports] == [0, 2, 0, 0]
+    assert tier.rows(first) == [*records(first, second), *elsewhere.rows()]
+    assert tier.rows(other) == other.rows()
+    assert set(tier.states()) == {SegmentState.CONVERTED}
+
+
+def test_a_segment_whose_rows_were_all_aborted_moves_the_watermark(tier: Tier) -> None:
+    made = segment(0, 21)
+    batches = [replace(batch, producer=9) for batch in made.batches]
+    aborted = replace(made, batches=batches, verdicts=aborted_entry(9, 0, 20))
+    aborted.store(tier.store)
+    tier.settle()
+    assert tier.rows(aborted) == []
+    state = CatalogTables(tier.config).state(aborted.topic, aborted.topic_id)
+    assert state.watermarks[aborted.partition].offset == 21
+    follower = segment(21, 9, aborted)
+    follower.store(tier.store)
+    tier.settle()
+    assert tier.rows(aborted) == follower.rows()
+
+
+def run_cycles(engine: Engine, count: int) -> None:
+    for _ in range(count):
+        engine.run_cycle()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_loses_nothing_and_doubles_nothing(tier: Tier, step: str) -> None:
+    first = segment(0, 50)
+    segments = [first, segment(50, 30, first), segment(0, 30, topic="other")]
+    for each in segments:
+        each.store(tier.store)
+
+    def crash(at: str) -> None:
+        if at == step:
+            raise Crash
+
+    engine = tier.engine(reached=crash)
+    with pytest.raises(Crash):
+        run_cycles(engine, 3)
+    tier.settle()
+    assert tier.rows(first) == records(*segments[:2])
+    assert tier.rows(segments[2]) == segments[2].rows()
+    assert set(tier.states()) == {SegmentState.CONVERTED}
+
+
+def test_a_slow_engine_beside_a_fast_one_brings_nothing_twice(tier: Tier) -> None:
+    first = segment(0, 50)
+    first.store(tier.store)
+    tier.settle()
+    later = segment(50, 30, first)
+    later.store(tier.store)
+
+    def overtake(at: str) -> None:
+        if at == "converted":
+            tier.settle()
+
+    slow = tier.engine(reached=overtake)
+    slow.run_cycle()
+    slow.run_cycle()
+    assert tier.rows(first) == records(first, later)
+
+
+def test_overlapping_copies_with_other_borders_give_each_offset_once(tier: Tier) -> None:
+    narrow = segment(10, 81)
+    narrow.store(tier.store)
+    tier.settle()
+    wide = segment(3, 98, narrow)
+    tail = segment(95, 40, narrow)
+    wide.store(tier.store)
+    tail.store(tier.store)
+    tier.settle()
+    found = [row["kafka_offset"] for row in tier.rows(narrow)]
+    assert found == list(range(10, 135))
+    assert set(tier.states()) == {SegmentState.CONVERTED}
+
+
+def test_a_large_segment_becomes_several_files_with_every_offset_once(tier: Tier) -> None:
+    large = segment(0, 900)
+    large.store(tier.store)
+    tier.settle()
+    table = CatalogTables(tier.config).table(large.topic, large.topic_id)
+    assert len(list(table.scan().plan_files())) > 5
+    assert tier.rows(large) == large.rows()
+
+
+def test_the_byte_limit_spreads_a_backlog_over_cycles(tier: Tier) -> None:
+    first = segment(0, 50)
+    for each in (first, segment(50, 50, first), segment(100, 50, first)):
+        each.store(tier.store)
+    engine = tier.engine(bytes_max=1)
+    assert [engine.run_cycle().segments for _ in range(5)] == [0, 1, 1, 1, 0]
+
+
+def test_a_corrupt_segment_is_quarantined_where_it_lies_and_others_go_on(tier: Tier) -> None:
+    good, bad = segment(0, 50), segment(50, 30, partition=5)
+    bad = replace(bad, topic=good.topic, topic_id=good.topic_id)
+    log = bytearray(bad.log)
+    log[len(bad.batches[0].encode()) + 40] ^= 1
+    good.store(tier.store)
+    bad.store(tier.store, bytes(log))
+    reports = tier.settle()
+    assert tier.rows(good) == good.rows()
+    position = len(bad.batches[0].encode())
+    problem = reports[-1].problems[f"{bad.topic}-5"]
+    assert bad.id.path in problem
+    assert f"byte {position}" in problem
+    assert tier.store.get(bad.id.log_key).data == bytes(log)
+    status = tier_status(tier)
+    assert status[bad.topic, 5].quarantined
+    assert status[bad.topic, 5].lag == 30
+    healed = replace(bad, segment_id=kafka_uuid())
+    healed.store(tier.store)
+    tier.settle()
+    assert tier.rows(good) == [*good.rows(), *bad.rows()]
+
+
+def test_an_object_of_another_segment_is_refused(tier: Tier) -> None:
+    good = segment(0, 50)
+    wrong = segment(50, 30, good)
+    good.store(tier.store)
+    wrong.store(tier.store, good.log)
+    tier.settle()
+    assert tier.rows(good) == good.rows()
+    entry = Ledger(tier.store).load(wrong.id)
+    assert entry.quarantine is not None
+    assert entry.quarantine.position == 0
+
+
+def test_a_missing_object_is_no_reason_to_quarantine(tier: Tier) -> None:
+    gone = segment(0, 50)
+    gone.store(tier.store)
+    tier.store.delete(gone.id.log_key)
+    reports = tier.settle()
+    assert Ledger(tier.store).load(gone.id).quarantine is None
+    assert gone.id.path in reports[-1].problems[f"{gone.topic}-{gone.partition}"]
+    tier.store.put(gone.id.log_key, gone.log)
+    tier.settle()
+    assert tier.rows(gone) == gone.rows()
+
+
+def test_a_deleted_segment_is_not_converted(tier: Tier) -> None:
+    deleted = segment(0, 50)
+    kept = segment(50, 20, deleted)
+    deleted.store(tier.store)
+    kept.store(tier.store)
+    Ledger(tier.store).update(deleted.id, lambda entry: replace(entry, delete_requested=True))
+    tier.settle()
+    assert tier.rows(kept) == kept.rows()
+
+
+def test_a_topic_made_again_gets_a_table_of_its_own(tier: Tier) -> None:
+    old = segment(0, 50)
+    new = segment(0, 30, topic=old.topic)
+    old.store(tier.store)
+    tier.settle()
+    new.store(tier.store)
+    tier.settle()
+    assert tier.rows(old) == old.rows()
+    assert tier.rows(new) == new.rows()
+    tables = CatalogTables(tier.config)
+    current = tables.catalog.load_table(tables.identifier(old.topic))
+    assert current.properties["onecopy.topic-id"] == new.topic_id
+
+
+def test_a_table_rolled_back_by_somebody_stops_and_says_so(tier: Tier) -> None:
+    first = segment(0, 50)
+    first.store(tier.store)
+    tier.settle()
+    tables = CatalogTables(tier.config)
+    before = tables.state(first.topic, first.topic_id).snapshot_id
+    later = segment(50, 30, first)
+    later.store(tier.store)
+    tier.settle()
+    table = tables.table(first.topic, first.topic_id)
+    assert before is not None
+    table.manage_snapshots().rollback_to_snapshot(before).commit()
+    segment(80, 30, first).store(tier.store)
+    reports = tier.settle()
+    assert reports[-1].commits == 0
+    assert reports[-1].problems[first.topic]
+    assert tier.rows(first) == first.rows()
+
+
+def tier_status(tier: Tier) -> dict[tuple[str, int], PartitionStatus]:
+    tables = CatalogTables(tier.config)
+    status = collect_status(
+        Ledger(tier.store).scan(), state_of=tables.state, files_of=tables.files, heartbeat={}
+    )
+    return {(t.topic, p.partition): p for t in status.topics for p in t.partitions}
+
+
+def test_status_shows_what_is_pending_and_what_is_done(tier: Tier) -> None:
+    first = segment(5, 50)
+    first.store(tier.store)
+    assert tier_status(tier)[first.topic, first.partition].lag == 50
+    tier.settle()
+    segment(55, 20, first).store(tier.store)
+    found = tier_status(tier)[first.topic, first.partition]
+    assert (found.log_start, found.watermark, found.tier_end, found.lag) == (5, 55, 75, 20)
+    assert found.pending_segments == 1
+
+
+def test_a_topic_without_a_table_is_told_as_not_found(tier: Tier) -> None:
+    with pytest.raises(NotFound):
+        CatalogTables(tier.config).table("orders", kafka_uuid())
