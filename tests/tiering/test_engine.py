@@ -2,89 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from native_segments import Segment, aborted_entry, in_batches, kafka_uuid, rows_of, some_records
+from engine_tiers import Tier, records, segment, tier_status
+from native_segments import aborted_entry, kafka_uuid
 
-from tiering.config import TierConfig, default_config
-from tiering.conversion import convert_task
-from tiering.engine import CycleReport, Engine
+from tiering.config import default_config
+from tiering.engine import Engine
 from tiering.errors import NotFound
 from tiering.ledger import Ledger, SegmentState
-from tiering.splitting import split_by_index
-from tiering.status import PartitionStatus, collect_status
-from tiering.store import ObjectStore, open_store
 from tiering.tables import CatalogTables
-from tiering.tasks import ConversionResult, ConversionTask
 
 STEPS = ("planned", "converted", "committed", "settled")
-
-
-class InProcess:
-    """Converts in this process."""
-
-    def convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
-        return [convert_task(task) for task in tasks]
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Crash(BaseException):
     """Stands for the end of the process: nothing catches it."""
 
 
-class Tier:
-    """A store and a catalog in one directory, and engines over them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.config: TierConfig = default_config(directory)
-        self.store: ObjectStore = open_store(self.config.store)
-
-    def engine(
-        self, reached: Callable[[str], None] = lambda step: None, bytes_max: int = 10**9
-    ) -> Engine:
-        return Engine(
-            ledger=Ledger(self.store),
-            tables=CatalogTables(self.config),
-            converter=InProcess(),
-            store_url=self.config.store,
-            bytes_max=bytes_max,
-            split=split_by_index(self.store, 2048),
-            reached=reached,
-        )
-
-    def settle(self, cycles: int = 4) -> list[CycleReport]:
-        engine = self.engine()
-        return [engine.run_cycle() for _ in range(cycles)]
-
-    def rows(self, segment: Segment) -> list[dict[str, object]]:
-        table = CatalogTables(self.config).table(segment.topic, segment.topic_id)
-        return rows_of(table.scan().to_arrow())
-
-    def states(self) -> list[SegmentState]:
-        return [entry.state for entry in Ledger(self.store).scan()]
-
-
 @pytest.fixture
 def tier(tmp_path: Path) -> Tier:
-    return Tier(tmp_path)
-
-
-def segment(start: int, count: int, like: Segment | None = None, **fields: object) -> Segment:
-    made = Segment(batches=in_batches(some_records(start, count), 7, ("none", "zstd")))
-    if like is not None:
-        made = replace(made, topic=like.topic, topic_id=like.topic_id, partition=like.partition)
-    return replace(made, **fields)
-
-
-def records(*segments: Segment) -> list[dict[str, object]]:
-    """What the table must hold: each offset once."""
-    rows = {r["kafka_offset"]: r for s in segments for r in s.rows()}
-    return [rows[offset] for offset in sorted(rows, key=lambda o: int(str(o)))]
+    return Tier(default_config(tmp_path))
 
 
 def test_every_topic_and_partition_of_a_cycle_is_committed_once(tier: Tier) -> None:
@@ -277,14 +217,6 @@ def test_a_table_rolled_back_by_somebody_stops_and_says_so(tier: Tier) -> None:
     assert reports[-1].commits == 0
     assert reports[-1].problems[first.topic]
     assert tier.rows(first) == first.rows()
-
-
-def tier_status(tier: Tier) -> dict[tuple[str, int], PartitionStatus]:
-    tables = CatalogTables(tier.config)
-    status = collect_status(
-        Ledger(tier.store).scan(), state_of=tables.state, files_of=tables.files, heartbeat={}
-    )
-    return {(t.topic, p.partition): p for t in status.topics for p in t.partitions}
 
 
 def test_status_shows_what_is_pending_and_what_is_done(tier: Tier) -> None:
