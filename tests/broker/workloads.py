@@ -147,7 +147,7 @@ def compacted(stack: RealTier) -> WrittenTopic:
     stack.kafka.create_topic(topic.name, 1, configs)
     sent = WrittenTopic.empty(topic.name, 1)
     rng = random.Random(5)
-    for codec, count, keys in (("none", 300, 60), ("zstd", 3_000, 700), ("lz4", 3_000, 700)):
+    for codec, count, keys in (("none", 150, 30), ("zstd", 700, 200), ("lz4", 700, 200)):
         records = [(0, _keyed_record(rng, keys)) for _ in range(count)]
         _produce_by_librdkafka(stack, sent, codec, records, idempotent=True)
     _roll_by_time(stack, sent)

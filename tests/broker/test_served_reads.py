@@ -1,0 +1,235 @@
+"""Stock clients read from the broker what it no longer has on its disk: by content, all of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+
+import pytest
+from acknowledged import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, WrittenTopic, hashed
+from librdkafka_reads import read_partition, seek_each
+from native_batches import borders, native_batches
+from real_tier import RealTier
+from stock_client import StockClient
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+
+KIB = 1024
+SMALL_TOPICS = ("Odd.Records-v1_A", "log-append-time", "compacted-first")
+LARGE_TOPICS = ("transactions.interleaved", "transactions-tiny", "one-record-batches")
+SEEKS_MAX = 250
+VERDICT_BYTES = 34
+PULLED = ("librdkafka", "java")
+
+
+@pytest.fixture(autouse=True)
+def _from_the_tier(
+    tier: RealTier, written: Mapping[str, WrittenTopic], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Whatever a test reads came through the service: the broker's disk has no record of it."""
+    before = tier.log_fetches()
+    yield
+    for topic in written.values():
+        for number, end in topic.ends.items():
+            assert tier.kafka.local_segments(topic.name, number) == [end]
+    if "client" in request.fixturenames:
+        assert tier.log_fetches() > before
+
+
+def targets(tier: RealTier, topic: WrittenTopic, partition: int) -> list[int]:
+    """Every offset of a small topic; of a large one batch borders and their neighbours."""
+    end = topic.partitions[partition].end_offset
+    if topic.name in SMALL_TOPICS:
+        return list(range(end))
+    edges = [offset for offset in borders(tier, topic.name, partition) if offset < end]
+    step = max(1, len(edges) // SEEKS_MAX)
+    return sorted({*edges[::step], *edges[-3:]})
+
+
+def partitions(topic: WrittenTopic) -> range:
+    """The partitions whose offsets are sought: of many alike, two."""
+    return range(min(2, len(topic.partitions)))
+
+
+def test_workloads_are_what_they_claim(tier: RealTier, written: Mapping[str, WrittenTopic]) -> None:
+    odd = [b for p in (0, 1) for b in native_batches(tier, "Odd.Records-v1_A", p)]
+    assert {b.codec for b in odd} == {0, 1, 2, 3, 4}
+    assert max(b.size for b in odd) > 1024 * KIB
+
+    compacted = list(native_batches(tier, "compacted-first", 0))
+    assert any(b.count == 0 for b in compacted)
+    assert any(b.has_delete_horizon for b in compacted)
+    assert any(0 < b.count < b.last_offset - b.base_offset + 1 for b in compacted)
+
+    ones = written["one-record-batches"]
+    for number in range(len(ones.partitions)):
+        entry = tier.entries(ones.name)[0]
+        assert entry.metadata.end_offset > 100_000, number
+    first = list(native_batches(tier, ones.name, 0))
+    assert len(first) == ones.partitions[0].end_offset
+    assert ones.records >= 1_000_000
+
+
+def test_ten_thousand_aborted_transactions_are_one_segment(
+    tier: RealTier, written: Mapping[str, WrittenTopic]
+) -> None:
+    topic = written["transactions-tiny"]
+    assert len(topic.partitions[0].aborted) >= 10_000
+    sizes = [dict(e.parts)["verdicts"] // VERDICT_BYTES for e in tier.entries(topic.name)]
+    assert max(sizes) >= 10_000
+
+
+def test_markers_lie_segments_behind_the_records(
+    tier: RealTier, written: Mapping[str, WrittenTopic]
+) -> None:
+    topic = written["transactions.interleaved"]
+    rows = sum(len(p.committed) + len(p.aborted) for p in topic.partitions)
+    aborted = sum(len(p.aborted) for p in topic.partitions)
+    assert 0.25 < aborted / rows < 0.35
+    parts = [dict(e.parts) for e in tier.entries(topic.name)]
+    # Aborted records, and not one entry of its own: the verdict came from a later segment.
+    assert any(p["verdicts"] and not p.get("transaction_index") for p in parts)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+@pytest.mark.parametrize("client", ["librdkafka"])
+def test_librdkafka_reads_whole_partitions(
+    tier: RealTier,
+    written: Mapping[str, WrittenTopic],
+    client: str,
+    name: str,
+    isolation: str,
+) -> None:
+    topic = written[name]
+    fetches = (1024 * KIB,) if name in LARGE_TOPICS else (1, 20 * KIB, 1024 * KIB)
+    for number, partition in enumerate(topic.partitions):
+        expected = partition.expected(isolation)
+        for fetch in fetches:
+            records = read_partition(
+                *(tier.bootstrap_servers, name, number, partition.end_offset, isolation),
+                fetch=fetch,
+            )
+            expected.check_all([hashed(r) for r in records])
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+@pytest.mark.parametrize("client", ["java"])
+def test_java_reads_whole_partitions(
+    java: StockClient,
+    written: Mapping[str, WrittenTopic],
+    client: str,
+    name: str,
+    isolation: str,
+) -> None:
+    topic = written[name]
+    fetches = (1024 * KIB,) if name in LARGE_TOPICS else (1, 20 * KIB, 1024 * KIB)
+    for number, partition in enumerate(topic.partitions):
+        expected = partition.expected(isolation)
+        for fetch in fetches:
+            found = java.read(name, number, partition.end_offset, isolation, fetch=fetch)
+            expected.check_all(found)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+@pytest.mark.parametrize("client", ["librdkafka"])
+def test_librdkafka_seeks_to_every_offset(
+    tier: RealTier,
+    written: Mapping[str, WrittenTopic],
+    client: str,
+    name: str,
+    isolation: str,
+) -> None:
+    topic = written[name]
+    before, asked = tier.log_fetches(), 0
+    for number in partitions(topic):
+        expected = topic.partitions[number].expected(isolation)
+        wanted = targets(tier, topic, number)
+        found = seek_each(tier.bootstrap_servers, name, number, wanted, isolation, fetch=8 * KIB)
+        for target, records in found:
+            expected.check_seek(target, records)
+            asked += 1
+    assert asked == sum(len(targets(tier, topic, n)) for n in partitions(topic))
+    assert tier.log_fetches() - before >= asked
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+@pytest.mark.parametrize("client", ["java"])
+def test_java_seeks_to_every_offset(
+    tier: RealTier,
+    java: StockClient,
+    written: Mapping[str, WrittenTopic],
+    client: str,
+    name: str,
+    isolation: str,
+) -> None:
+    topic = written[name]
+    before, asked = tier.log_fetches(), 0
+    for number in partitions(topic):
+        expected = topic.partitions[number].expected(isolation)
+        wanted = targets(tier, topic, number)
+        for target, records in java.seek(name, number, wanted, isolation, fetch=8 * KIB):
+            expected.check_seek(target, records)
+            asked += 1
+    assert tier.log_fetches() - before >= asked > 0
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+@pytest.mark.parametrize("client", ["java"])
+def test_offsets_for_times(
+    java: StockClient,
+    written: Mapping[str, WrittenTopic],
+    client: str,
+    name: str,
+    isolation: str,
+) -> None:
+    """The first record, or marker, at or after each time; no record before it is as late."""
+    partition = written[name].partitions[0]
+    everything = partition.expected(READ_UNCOMMITTED)
+    times = sorted({r[1] + near for r in everything.records for near in (-1, 0, 1)})
+    times = [t for t in times if t >= 0][:: max(1, len(times) // 200)]
+    firsts = _first_at_or_after(everything.records)
+    for time, (offset, at) in zip(
+        times, java.offsets_for_times(name, 0, times, isolation), strict=True
+    ):
+        first = firsts(time)
+        if offset != first:  # then it is a marker in front of it, which counts for Kafka, too
+            assert offset not in everything.offsets
+            assert offset > -1
+            assert first == -1 or offset < first
+        assert (offset == -1) == (at == -1)
+        assert at == -1 or at >= time
+
+
+def _first_at_or_after(records):  # type: ignore[no-untyped-def]
+    """A function from a time to the lowest offset of a record with that time or later, or -1."""
+    maxima: list[int] = []
+    for record in records:
+        maxima.append(max(record[1], maxima[-1] if maxima else -(2**63)))
+
+    def first(time: int) -> int:
+        at = bisect_left(maxima, time)
+        return records[at][0] if at < len(records) else -1
+
+    return first
+
+
+@pytest.mark.parametrize("name", [*SMALL_TOPICS, *LARGE_TOPICS])
+def test_log_starts_and_ends_where_it_did(
+    tier: RealTier, written: Mapping[str, WrittenTopic], name: str
+) -> None:
+    for number, end in written[name].ends.items():
+        assert tier.watermarks(name, number) == (0, end)
+
+
+def test_read_committed_shows_no_aborted_record(written: Mapping[str, WrittenTopic]) -> None:
+    """The comparison itself: what it expects differs between the isolation levels."""
+    for name in ("transactions.interleaved", "transactions-tiny"):
+        for partition in written[name].partitions:
+            committed = partition.expected(READ_COMMITTED).offsets
+            assert not set(committed) & {r[0] for r in partition.aborted}
+            assert len(committed) < len(partition.expected(READ_UNCOMMITTED).offsets)
