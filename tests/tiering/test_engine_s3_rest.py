@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def test_s3_with_the_embedded_catalog(s3_url: str, tmp_path: Path) -> None:
     check_the_whole_way(Tier(default_config(tmp_path, store=s3_url)))
 
 
-def test_a_directory_with_a_rest_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_with_a_rest_catalog(tmp_path: Path) -> None:
     with run_rest_catalog(tmp_path) as server:
-        uri = server.properties["uri"]
-        monkeypatch.setenv("PYICEBERG_CATALOG__ONECOPY__TOKEN", server.properties["token"])
-        check_the_whole_way(Tier(default_config(tmp_path, catalog_uri=uri)))
+        config = default_config(tmp_path, catalog_uri=server.properties["uri"])
+        secret = {"token": server.properties["token"]}
+        check_the_whole_way(Tier(replace(config, catalog={**config.catalog, **secret})))
