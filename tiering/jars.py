@@ -209,8 +209,9 @@ def relock(names: Sequence[str], *, lock_file: Path = LOCK_FILE) -> None:
 
 def _fill(directory: Path, wanted: JarSet) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=directory.parent) as scratch:
-        with _announced(f"fetching {len(wanted.files)} Java parts ({wanted.name})"):
-            found = _resolve(wanted, Path(scratch))
+        if sys.stderr.isatty():  # a person is looking, and it takes a minute
+            sys.stderr.write(f"fetching {len(wanted.files)} Java parts (set {wanted.name}) ...\n")
+        found = _resolve(wanted, Path(scratch))
         faults = _faults(found, wanted.files)
         if faults:
             raise FatalError(
@@ -313,18 +314,6 @@ def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _announced(what: str) -> Iterator[None]:
-    """Show a line while it lasts, when a person looks."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
         yield
 
 

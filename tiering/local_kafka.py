@@ -14,7 +14,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +36,9 @@ __all__ = [
 ]
 
 _READY: Final = b"Kafka Server started"
+_TIERING_READY: Final = b"Initialized topic-based RLMM resources successfully"
 _POLL_S: Final = 0.05
+_BRIEF_JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # for tools: start quickly
 _LOG_TAIL_LINES: Final = 25
 _FORMAT_S_MAX: Final = 120.0
 _LOGGING: Final = """\
@@ -110,6 +112,7 @@ class LocalKafka:
         remote: RemoteStorage | None = None,
         properties: Mapping[str, str] | None = None,
         heap: str = "768m",
+        jvm_options: Sequence[str] = (),
         port: int = 0,
         log_path: Path | None = None,
     ) -> None:
@@ -120,6 +123,7 @@ class LocalKafka:
             remote: where segments are tiered to; without it tiering is off.
             properties: broker properties that win over this class's own.
             heap: the JVM's largest heap.
+            jvm_options: further ones for the broker's JVM.
             port: of the listener for clients; 0 takes a free one.
             log_path: the broker's own log; `kafka.log` in `directory` by default.
         """
@@ -130,6 +134,7 @@ class LocalKafka:
         self._remote = remote
         self._properties = dict(properties or {})
         self._heap = heap
+        self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -307,7 +312,7 @@ class LocalKafka:
         return [
             java_command(),
             f"-Xmx{heap or self._heap}",
-            *(("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1") if heap else ()),
+            *(_BRIEF_JVM if heap else self._jvm_options),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             *("-cp", class_path(kafka_jars())),
@@ -354,8 +359,10 @@ class LocalKafka:
                 )
             with self.log_path.open("rb") as log:
                 log.seek(seen)
-                if _READY not in log.read():
-                    return False
+                said = log.read()
+            # A broker that is stopped before its tiering is ready takes half a minute to stop.
+            if _READY not in said or (self._remote and _TIERING_READY not in said):
+                return False
             return is_listening(self.port)
 
         _await(
@@ -428,6 +435,7 @@ _BROKER: Final = {
 }
 _TIERING: Final = {
     "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.min.isr": "1",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
     "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "200",
     "remote.log.manager.task.interval.ms": "250",

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from conftest import StartKafka
 
+from tiering import doctor_kafka
 from tiering.broker_plugin import PLUGIN_CLASS
 from tiering.cli import main
 from tiering.doctor import Finding, Level, PartitionOffsets, examine_broker, examine_topic
@@ -143,6 +144,9 @@ def test_on_a_broker_with_wrong_settings(
     assert told["error"] == sum(f["level"] == "error" for f in told["findings"])
 
 
-def test_no_broker_is_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_is_an_outage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_kafka, "_TIMEOUT_S", 1.0)
     assert main(["doctor", "127.0.0.1:1"]) == 3
     assert "Kafka at 127.0.0.1:1" in capsys.readouterr().err

@@ -42,7 +42,9 @@ def ending_on_signals() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    before = {number: signal.signal(number, end) for number in _ORDERLY}
+    # One that is ignored (nohup) stays ignored.
+    heard = [number for number in _ORDERLY if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:
@@ -63,8 +65,8 @@ def impatient(kill: Callable[[], None]) -> Iterator[None]:
         else:
             kill()
 
-    numbers = (signal.SIGINT, *_ORDERLY)
-    before = {number: signal.signal(number, again) for number in numbers}
+    heard = [n for n in (signal.SIGINT, *_ORDERLY) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, again) for number in heard}
     try:
         yield
     finally:
