@@ -138,6 +138,10 @@ class BatchHeaders:
         """The batches of an index range, without copying."""
         return BatchHeaders(**{name: getattr(self, name)[chosen] for name in batch_scan.FIELDS})
 
+    def copy(self) -> BatchHeaders:
+        """The same in memory of its own."""
+        return BatchHeaders(**{name: getattr(self, name).copy() for name in batch_scan.FIELDS})
+
     def take(self, chosen: _Bools) -> BatchHeaders:
         """The batches where `chosen` is true."""
         return BatchHeaders(**{name: getattr(self, name)[chosen] for name in batch_scan.FIELDS})
@@ -156,21 +160,24 @@ class HeaderScanner:
         self._limits = limits
         self._next_offset = bounds.start_offset
         self._last_epoch = -1
+        self._fields = np.empty((len(batch_scan.FIELDS), 0), np.int64)
 
-    def scan(self, chunk: bytes, position: int) -> tuple[BatchHeaders, int]:
+    def scan(self, chunk: npt.NDArray[np.uint8], position: int) -> tuple[BatchHeaders, int]:
         """The whole batches at the head of `chunk` (at `position` of the log), and their bytes.
 
-        Raises CorruptSegment or UnsupportedFormat for the first batch that is wrong.
+        The headers are good until the next scan, which uses their memory again. Raises
+        CorruptSegment or UnsupportedFormat for the first batch that is wrong.
         """
-        data = _as_array(chunk)
-        fields = np.empty((len(batch_scan.FIELDS), len(data) // BATCH_OVERHEAD + 1), np.int64)
+        capacity = len(chunk) // BATCH_OVERHEAD + 1
+        if capacity > self._fields.shape[1]:
+            self._fields = np.empty((len(batch_scan.FIELDS), capacity), np.int64)
         result = np.zeros(2, np.int64)
-        fault = batch_scan.scan_headers(data, self._limits.batch_bytes_max, fields, result)
+        fault = batch_scan.scan_headers(chunk, self._limits.batch_bytes_max, self._fields, result)
         found, consumed = int(result[0]), int(result[1])
-        headers = _headers(fields[:, :found], position)
-        self._check(data, headers, position)
+        headers = _headers(self._fields[:, :found], position)
+        self._check(chunk, headers, position)
         if fault:
-            raise self._structural_error(fault, data, consumed, position + consumed)
+            raise self._structural_error(fault, chunk, consumed, position + consumed)
         return headers, consumed
 
     def _check(self, data: npt.NDArray[np.uint8], headers: BatchHeaders, position: int) -> None:

@@ -13,6 +13,7 @@ class Limits:
 
     Attributes:
         chunk_bytes: how much of a log is read at once; one larger batch is read whole.
+        piece_bytes: how much of what was read is decoded at a time: about a processor's cache.
         batch_bytes_max: largest batch accepted (Kafka's own cap is the int32 length field).
         decompressed_batch_bytes_max: largest record section of one batch after decompression.
         decompression_ratio_max: output over input of one batch; above it only outputs up to
@@ -24,7 +25,8 @@ class Limits:
         arrow_batch_rows_max: rows after which a record batch is handed on.
     """
 
-    chunk_bytes: int = 8 * 1024 * 1024
+    chunk_bytes: int = 4 * 1024 * 1024
+    piece_bytes: int = 2 * 1024 * 1024
     batch_bytes_max: int = 256 * 1024 * 1024
     decompressed_batch_bytes_max: int = 512 * 1024 * 1024
     decompression_ratio_max: int = 2048

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from segment_reader.batches import BATCH_OVERHEAD, BatchHeaders, HeaderScanner
@@ -20,6 +21,7 @@ from segment_reader.transactions import NO_VERDICTS, Verdicts
 
 __all__ = ["ReadStats", "RecordFilter", "SegmentReader"]
 
+_Bytes = npt.NDArray[np.uint8]
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -77,7 +79,7 @@ class SegmentReader:
     ) -> Iterator[BatchHeaders]:
         """The headers of all batches in a byte range (both ends on batch borders), by chunk."""
         for _, _, headers in self._chunks(start_position, end_position):
-            yield headers
+            yield headers.copy()
 
     def record_batches(
         self,
@@ -128,22 +130,39 @@ class SegmentReader:
 
     def _chunks(
         self, start_position: int, end_position: int | None
-    ) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int, BatchHeaders]]:
-        """Chunks of whole, checked batches: bytes, their position, headers (at least one)."""
+    ) -> Iterator[tuple[_Bytes, int, BatchHeaders]]:
+        """Pieces of whole, checked batches: bytes, their position, headers (at least one)."""
         scanner = HeaderScanner(self._source.name, self._bounds, self._limits)
         end = self._source.size_bytes if end_position is None else end_position
         position, wanted = start_position, self._limits.chunk_bytes
         while position < end:
-            length = min(wanted, end - position)
-            data = self._source.read(position, length)
-            headers, consumed = scanner.scan(data, position)
-            if consumed:
-                self.stats.bytes_read += consumed
-                yield np.frombuffer(data, np.uint8), position, headers
-                position += consumed
-                wanted = self._limits.chunk_bytes
-            else:
+            data = self._source.read(position, min(wanted, end - position))
+            consumed = 0
+            for piece, headers, size in self._pieces(scanner, data, position):
+                yield piece, position + consumed, headers
+                consumed += size
+            self.stats.bytes_read += consumed
+            position += consumed
+            wanted = self._limits.chunk_bytes
+            if not consumed:
                 wanted = self._first_batch_size(data, position, end)
+
+    def _pieces(
+        self, scanner: HeaderScanner, data: bytes, position: int
+    ) -> Iterator[tuple[_Bytes, BatchHeaders, int]]:
+        """The batches of a chunk, in pieces that stay in the processor's cache meanwhile."""
+        view, at, wanted = np.frombuffer(data, np.uint8), 0, self._limits.piece_bytes
+        while at < len(view):
+            piece = view[at : at + wanted]
+            headers, consumed = scanner.scan(piece, position + at)
+            if consumed:
+                yield piece, headers, consumed
+                at += consumed
+                wanted = self._limits.piece_bytes
+            elif at + wanted >= len(view):
+                return
+            else:
+                wanted *= 2
 
     def _first_batch_size(self, data: bytes, position: int, end: int) -> int:
         """Size of the batch at `position`, which is larger than `data`; raises at the log's end."""

@@ -46,6 +46,7 @@ class RecordDecoder:
         self._rows = rows
         self._limits = limits
         self._window: _Bytes = np.empty(0, np.uint8)
+        self._spans = np.empty((records.SPAN_ROWS, 0), np.int32)
         self._zstd = new_zstd_decompressor()
 
     def decode(
@@ -162,7 +163,8 @@ class RecordDecoder:
         """Parse on from `state` until the batches or the limits of an Arrow batch are reached."""
         left = int(headers.count[state[_BATCH] :].sum() - max(state[_DONE], 0))
         capacity = max(min(left, self._limits.arrow_batch_rows_max), 1)
-        spans = np.empty((records.SPAN_ROWS, capacity), np.int32)
+        if capacity > self._spans.shape[1]:
+            self._spans = np.empty((records.SPAN_ROWS, capacity), np.int32)
         offsets, timestamps = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         types, epochs = np.empty(capacity, np.int8), np.empty(capacity, np.int32)
         outcome = records.parse_records(
@@ -173,7 +175,7 @@ class RecordDecoder:
             self._rows.stop,
             self._limits.arrow_batch_bytes,
             state,
-            spans,
+            self._spans,
             offsets,
             timestamps,
             types,
@@ -187,7 +189,7 @@ class RecordDecoder:
             timestamps=timestamps[:rows],
             timestamp_types=types[:rows],
             epochs=epochs[:rows],
-            spans=spans,
+            spans=self._spans,
             totals=state[_ROWS:].tolist(),
         )
 
