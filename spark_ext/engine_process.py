@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="written once the engine is at work")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)
     config = TierConfig.from_json(arguments.config.read_text())
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
