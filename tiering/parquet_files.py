@@ -15,7 +15,7 @@ from tiering.record_columns import TableColumns, field_ids
 from tiering.store import Upload
 from tiering.tasks import DataFileEntry, TableTarget
 
-__all__ = ["ROW_GROUP_BYTES", "ParquetFile"]
+__all__ = ["ROW_GROUP_BYTES", "ParquetFile", "writer_options"]
 
 ROW_GROUP_BYTES: Final = 24 * 1024 * 1024
 """Arrow bytes after which a row group is written. Batches come in 16 MiB, so a group has up to
@@ -63,7 +63,7 @@ class ParquetFile:
             columns.arrow,
             metadata_collector=self._footers,
             sorting_columns=_sorting(columns),
-            **_options(columns),
+            **writer_options(columns),
         )
 
     def add(self, rows: Any) -> None:
@@ -124,7 +124,7 @@ class ParquetFile:
             self.abort()
 
 
-def _options(columns: TableColumns) -> dict[str, Any]:
+def writer_options(columns: TableColumns) -> dict[str, Any]:
     """What is the same for every file of a table.
 
     No statistics for values: they are large, and nobody prunes by their first bytes. Dictionaries
