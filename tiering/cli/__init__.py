@@ -12,7 +12,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Final, Protocol, cast
 
 from tiering.cli.exit_codes import (
@@ -61,17 +60,8 @@ class CommandModule(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line and run one command; returns its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments:
-        _top_parser().print_help(sys.stderr)
-        return BAD_INPUT
-    if arguments[0] not in COMMANDS:
-        _top_parser().parse_args(arguments)  # --help, --version, or a usage error: it exits
-    command, *rest = arguments
-    module = _module(command)
-    options = _command_parser(command, module).parse_intermixed_args(rest)
     try:
-        code = module.run(options)
+        code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except Terminated:
         return OK
@@ -86,7 +76,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments:
+        _top_parser().print_help(sys.stderr)
+        return BAD_INPUT
+    if arguments[0] not in COMMANDS:
+        _top_parser().parse_args(arguments)  # --help, --version, or a usage error: it exits
+    command, *rest = arguments
+    module = _module(command)
+    return module.run(_command_parser(command, module).parse_intermixed_args(rest))
+
+
 def _top_parser() -> argparse.ArgumentParser:
+    from importlib.metadata import version  # takes longer than all else here
+
     listed = "\n".join(f"  {name:<12} {purpose}" for name, purpose in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="onecopy",
