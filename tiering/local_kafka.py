@@ -15,14 +15,21 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tiering.broker_plugin import PLUGIN_CLASS, jar_path
+from tiering.broker_properties import (
+    QUICK_BROKER,
+    QUICK_TIERING,
+    RemoteStorage,
+    local_tiered_storage,
+    onecopy_settings,
+    onecopy_storage,
+    to_text,
+)
 from tiering.child_process import guarded
-from tiering.errors import BadInput, FatalError, TransientError
+from tiering.errors import FatalError, TransientError
 from tiering.jars import class_path, java_command, kafka_jars
 from tiering.supervisor import log_tail
 
@@ -52,51 +59,6 @@ rootLogger.appenderRef.out.ref = out
 logger.values.name = org.apache.kafka.common.config
 logger.values.level = warn
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteStorage:
-    """A RemoteStorageManager: its class, its jars, and its settings below `rsm.config.`."""
-
-    class_name: str
-    jars: tuple[Path, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    def properties(self) -> dict[str, str]:
-        """As broker properties."""
-        properties = {
-            "remote.log.storage.system.enable": "true",
-            "remote.log.storage.manager.class.name": self.class_name,
-            "remote.log.storage.manager.impl.prefix": "rsm.config.",
-            "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-            **{f"rsm.config.{key}": value for key, value in self.settings.items()},
-        }
-        if self.jars:
-            properties["remote.log.storage.manager.class.path"] = class_path(self.jars)
-        return properties
-
-
-def onecopy_storage(url: str, token_file: Path) -> RemoteStorage:
-    """Onecopy's own plug-in, talking to the service at `url`."""
-    return RemoteStorage(
-        class_name=PLUGIN_CLASS, jars=(jar_path(),), settings=onecopy_settings(url, token_file)
-    )
-
-
-def onecopy_settings(url: str, token_file: Path) -> dict[str, str]:
-    """The plug-in's own settings, without the prefix that the broker takes off."""
-    return {"onecopy.url": url, "onecopy.token.file": str(token_file)}
-
-
-def local_tiered_storage(directory: Path) -> RemoteStorage:
-    """Kafka's own reference implementation, keeping segments below `directory`.
-
-    Its class is on the broker's class path: with a class path of its own it can't be cast.
-    """
-    return RemoteStorage(
-        class_name="org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        settings={"dir": str(directory), "delete.on.close": "false"},
-    )
 
 
 class LocalKafka:
@@ -323,19 +285,19 @@ class LocalKafka:
     def _write_properties(self) -> Path:
         clients, controller = self.bootstrap_servers, f"127.0.0.1:{self._controller_port}"
         properties = {
-            **_BROKER,
+            **QUICK_BROKER,
             "controller.quorum.voters": f"1@{controller}",
             "listeners": f"PLAINTEXT://{clients},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{clients}",
             "log.dirs": str(self.data_directory),
-            **(_TIERING if self._remote else {}),
+            **(QUICK_TIERING if self._remote else {}),
             **(self._remote.properties() if self._remote else {}),
             **self._properties,
         }
         path = self.directory / "server.properties"
         # The token file's path is in here, and a token itself may be.
         path.touch(mode=0o600)
-        path.write_text("".join(f"{k}={_escaped(v)}\n" for k, v in properties.items()))
+        path.write_text(to_text(properties))
         return path
 
     def _format(self, config: Path) -> None:
@@ -394,50 +356,3 @@ def _await(
         if time.monotonic() > until:
             raise TransientError(complaint if isinstance(complaint, str) else complaint())
         time.sleep(_POLL_S)
-
-
-def _escaped(value: str) -> str:
-    """A value for a Java properties file."""
-    if "\n" in value or "\r" in value:
-        raise BadInput(f"broker property {value!r} spans lines")
-    return value.replace("\\", "\\\\")
-
-
-_BROKER: Final = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "num.partitions": "1",
-    "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "log.retention.check.interval.ms": "1000",
-    "log.segment.delete.delay.ms": "1000",
-    # After a kill the broker is let back in only when its old session has ended.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "log.initial.task.delay.ms": "1000",
-    "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
-    "message.max.bytes": str(16 * 1024 * 1024),
-    "replica.fetch.max.bytes": str(16 * 1024 * 1024),
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-    "controlled.shutdown.max.retries": "1",
-}
-_TIERING: Final = {
-    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-    "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-    "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "200",
-    "remote.log.manager.task.interval.ms": "250",
-    "remote.log.reader.threads": "4",
-}
