@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
+from tiering.crash_points import crash_points
 from tiering.errors import FatalError, NotFound, TieringError, TransientError
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.segments import LOG_PART, SegmentId
@@ -16,6 +19,9 @@ from tiering.service.upload_body import UploadBody
 from tiering.store.objects import ObjectStore, Upload
 
 __all__ = ["SegmentUpload", "UploadReceipt", "check_not_deleted"]
+
+_reached: Final = crash_points(os.environ)
+"""Lets a test kill the process between two steps; does nothing without its variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +97,14 @@ class SegmentUpload:
         if manifest is None or self._log is None or self._indexes is None:
             raise TransientError(f"segment {self._segment.path}: nothing was received")
         self._committing = True
+        _reached("body_received")
         self._indexes.commit()
+        _reached("indexes_stored")
         self._log.commit()
-        return self._write_ledger(manifest, sha256)
+        _reached("log_stored")
+        receipt = self._write_ledger(manifest, sha256)
+        _reached("ledger_stored")
+        return receipt
 
     def abort(self) -> None:
         """Remove what was written; never raises. Not called once `finish` has returned."""
