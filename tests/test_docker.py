@@ -27,9 +27,20 @@ def test_the_configuration_is_one_that_serve_takes() -> None:
     assert config.service.allow_plain
 
 
+def test_service_and_broker_share_a_token(compose: dict[str, Any]) -> None:
+    config = load_config(DOCKER / "onecopy.toml")
+    broker = compose["services"]["kafka"]
+    assert broker["environment"]["KAFKA_RSM_CONFIG_ONECOPY_TOKEN_FILE"] == config.service.token_file
+    secret = Path(config.service.token_file).name
+    assert secret in broker["secrets"]
+    assert secret in compose["services"]["onecopy"]["secrets"]
+    assert f"{compose['secrets'][secret]['environment']}=" in (DOCKER / "env.example").read_text()
+
+
 def test_every_volume_and_dependency_is_declared(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert set(service.get("depends_on", ())) <= set(compose["services"]), name
+        assert set(service.get("secrets", ())) <= set(compose["secrets"]), name
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("."):
