@@ -190,7 +190,7 @@ class RecordDecoder:
             timestamp_types=types[:rows],
             epochs=epochs[:rows],
             spans=self._spans,
-            totals=state[_ROWS:].tolist(),
+            totals=state[_ROWS : records.STATE_SIZE - 1].tolist(),
         )
 
     def _fault(

@@ -48,7 +48,7 @@ Int = Any
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A part of kernels: compiled together with the kernel that calls it."""
-    return cast(Callable[_P, _R], _njit(function))
+    return cast(Callable[_P, _R], _njit(forceinline=True, error_model="numpy")(function))
 
 
 def compiled(signature: object) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

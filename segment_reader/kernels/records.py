@@ -25,7 +25,7 @@ from segment_reader.kernels.compiler import (
     compiled,
     inlined,
 )
-from segment_reader.kernels.memory import copy_bytes
+from segment_reader.kernels.memory import address_of, byte_at, copy_bytes
 
 __all__ = [
     "BATCH_ROWS",
@@ -47,10 +47,10 @@ SPAN_ROWS: Final = 6
 """Rows of `spans`: key at, key length, value at, value length, headers at, number of headers.
 A length of -1 is a null."""
 
-STATE_SIZE: Final = 10
+STATE_SIZE: Final = 11
 """`state`: batch, position (-1: the batch's start), records done in the batch, last offset delta,
 then the totals of this call: rows, key bytes, value bytes, headers, bytes of their keys, of their
-values."""
+values, and what all of it takes in memory, roughly."""
 
 DONE: Final = 0
 STOPPED: Final = 1
@@ -67,7 +67,10 @@ FAULTS: Final = {
     _OVERRUN: "the batch ends before its last record",
 }
 
+_TOTALS: Final = 4
 _HEADER_COST: Final = 16
+_HEADER_BYTES_MIN: Final = 2
+_BODY_BYTES_MIN: Final = 6
 _LENGTH_BYTES_MAX: Final = 5
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -77,14 +80,14 @@ _Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @inlined
-def _varint(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+def _varint(origin: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Zigzag int32 at `at` and the position after it; -1 past the end, -2 for over 5 bytes."""
     result = np.uint64(0)
     shift = np.uint64(0)
     for i in range(5):
         if at + i >= end:
             return np.int64(0), np.int64(-1)
-        byte = np.uint64(buffer[at + i])
+        byte = byte_at(origin, at + i)
         result |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
             low = np.uint32(result)  # Kafka drops what does not fit, too
@@ -95,14 +98,14 @@ def _varint(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @inlined
-def _varlong(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+def _varlong(origin: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Zigzag int64 at `at` and the position after it; -1 past the end, -2 for over 10 bytes."""
     result = np.uint64(0)
     shift = np.uint64(0)
     for i in range(10):
         if at + i >= end:
             return np.int64(0), np.int64(-1)
-        byte = np.uint64(buffer[at + i])
+        byte = byte_at(origin, at + i)
         result |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
             return np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1)), at + i + 1
@@ -111,21 +114,133 @@ def _varlong(buffer: _Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @inlined
-def _headers(buffer: _Bytes, at: Int, end: Int, count: Int) -> tuple[Int, Int, Int]:
-    """Bytes of keys and of values of `count` headers, and the position after them or -1."""
-    key_bytes, value_bytes = np.int64(0), np.int64(0)
+def _body(origin: Int, at: Int, end: Int, open_ended: Int) -> tuple[Int, Int, Int]:
+    """Outcome for the record at `at`, and where it begins and ends behind its length."""
+    length, start = _varint(origin, at, end)
+    if start < 0:
+        if start == -2:
+            return np.int64(_LENGTH), at, at
+        cut = open_ended and end - at < _LENGTH_BYTES_MAX
+        return np.int64(NEEDS_BYTES if cut else _OVERRUN), at, at
+    if length < _BODY_BYTES_MIN:
+        return np.int64(_LENGTH), at, at
+    if length > end - start:
+        return np.int64(NEEDS_BYTES if open_ended else _LENGTH), at, at
+    return np.int64(DONE), start, start + length
+
+
+@inlined
+def _fields(origin: Int, at: Int, end: Int) -> tuple[Int, Int, Int, Int, Int, Int, Int, Int]:
+    """Outcome, timestamp and offset delta, key (at, length), value (at, length), and what follows.
+
+    `at` is behind the attributes, which mean nothing yet.
+    """
+    zero = np.int64(0)
+    timestamp, at = _varlong(origin, at, end)
+    if at < 0:
+        return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
+    delta, at = _varint(origin, at, end)
+    if at < 0:
+        return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
+    key_length, key_at = _varint(origin, at, end)
+    if key_at < 0 or key_length > end - key_at:
+        return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
+    value_length, value_at = _varint(origin, key_at + max(key_length, zero), end)
+    if value_at < 0 or value_length > end - value_at:
+        return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
+    after = value_at + max(value_length, zero)
+    return np.int64(DONE), timestamp, delta, key_at, key_length, value_at, value_length, after
+
+
+@inlined
+def _headers(origin: Int, at: Int, end: Int) -> tuple[Int, Int, Int, Int, Int]:
+    """Outcome, number of headers, where the first is, bytes of their keys and of their values.
+
+    Nothing may lie between the last header and `end`.
+    """
+    key_bytes, value_bytes, bad = np.int64(0), np.int64(0), np.int64(_HEADERS)
+    count, first = _varint(origin, at, end)
+    if first < 0 or count < 0 or count * _HEADER_BYTES_MIN > end - first:
+        return bad, count, first, key_bytes, value_bytes
+    at = first
     for _ in range(count):
-        length, at = _varint(buffer, at, end)
+        length, at = _varint(origin, at, end)
         if at < 0 or length < 0 or length > end - at:
-            return key_bytes, value_bytes, np.int64(-1)
+            return bad, count, first, key_bytes, value_bytes
         key_bytes += length
-        length, at = _varint(buffer, at + length, end)
+        length, at = _varint(origin, at + length, end)
         if at < 0 or length > end - at:
-            return key_bytes, value_bytes, np.int64(-1)
+            return bad, count, first, key_bytes, value_bytes
         if length > 0:
             value_bytes += length
             at += length
-    return key_bytes, value_bytes, at
+    return np.int64(DONE if at == end else _HEADERS), count, first, key_bytes, value_bytes
+
+
+@inlined
+def _parse_batch(
+    origin: Int,
+    facts: _Int64s,
+    open_ended: Int,
+    from_offset: Int,
+    to_offset: Int,
+    bytes_max: Int,
+    state: _Int64s,
+    spans: _Int32s,
+    offsets: _Int64s,
+    timestamps: _Int64s,
+    timestamp_types: _Int8s,
+    epochs: _Int32s,
+) -> Int:
+    """The records of one batch from state[1] on; see `parse_records`."""
+    end, count, base_offset, delta_max = facts[1], facts[2], facts[3], facts[4]
+    base_timestamp, append_timestamp, is_append_time, epoch = facts[5], facts[6], facts[7], facts[8]
+    at, done, last_delta, rows, held = state[1], state[2], state[3], state[4], state[10]
+    key_bytes, value_bytes, header_count = state[5], state[6], state[7]
+    header_key_bytes, header_value_bytes = state[8], state[9]
+    outcome = np.int64(DONE)
+    while done < count:
+        if rows == len(offsets) or held >= bytes_max:
+            outcome = np.int64(STOPPED)
+            break
+        outcome, body, record_end = _body(origin, at, end, open_ended)
+        if outcome != DONE:
+            break
+        outcome, timestamp_delta, delta, key_at, key_length, value_at, value_length, after = (
+            _fields(origin, body + 1, record_end)
+        )
+        if outcome != DONE:
+            break
+        if delta <= last_delta or delta > delta_max:
+            outcome = np.int64(_OFFSET)
+            break
+        outcome, headers, header_at, header_keys, header_values = _headers(
+            origin, after, record_end
+        )
+        if outcome != DONE:
+            break
+        if from_offset <= base_offset + delta < to_offset:
+            offsets[rows] = base_offset + delta
+            timestamps[rows] = base_timestamp + timestamp_delta
+            if is_append_time:
+                timestamps[rows] = append_timestamp
+            timestamp_types[rows] = is_append_time
+            epochs[rows] = epoch
+            spans[0, rows], spans[1, rows] = key_at, max(key_length, -1)
+            spans[2, rows], spans[3, rows] = value_at, max(value_length, -1)
+            spans[4, rows], spans[5, rows] = header_at, headers
+            rows += 1
+            key_bytes += max(key_length, 0)
+            value_bytes += max(value_length, 0)
+            header_count += headers
+            header_key_bytes += header_keys
+            header_value_bytes += header_values
+            held += record_end - body + headers * _HEADER_COST
+        at, last_delta, done = record_end, delta, done + 1
+    state[1], state[2], state[3], state[4], state[10] = at, done, last_delta, rows, held
+    state[5], state[6], state[7] = key_bytes, value_bytes, header_count
+    state[8], state[9] = header_key_bytes, header_value_bytes
+    return outcome
 
 
 @compiled(
@@ -154,101 +269,34 @@ def parse_records(
     `bytes_max`, NEEDS_BYTES when the last batch is `open_ended` (more of it can be had) and its
     next record is not whole, or a key of FAULTS. `state` says where.
     """
-    batch, at, done, last_delta = state[0], state[1], state[2], state[3]
-    rows, key_bytes, value_bytes = np.int64(0), np.int64(0), np.int64(0)
-    headers, header_key_bytes, header_value_bytes = np.int64(0), np.int64(0), np.int64(0)
-    outcome = DONE
-    while batch < batches.shape[1]:
-        end, count = batches[1, batch], batches[2, batch]
-        base_offset, delta_max = batches[3, batch], batches[4, batch]
-        base_timestamp, append_timestamp = batches[5, batch], batches[6, batch]
-        is_append_time, epoch = batches[7, batch], batches[8, batch]
-        last = open_ended != 0 and batch == batches.shape[1] - 1
-        if at < 0:
-            at, done, last_delta = batches[0, batch], np.int64(0), np.int64(-1)
-        while done < count:
-            taken = key_bytes + value_bytes + header_key_bytes + header_value_bytes
-            if rows == len(offsets) or taken + headers * _HEADER_COST >= bytes_max:
-                outcome = STOPPED
-                break
-            length, body = _varint(buffer, at, end)
-            if body < 0:
-                if last and body == -1 and end - at < _LENGTH_BYTES_MAX:
-                    outcome = NEEDS_BYTES
-                else:
-                    outcome = _OVERRUN if body == -1 else _LENGTH
-                break
-            if length < 6:
-                outcome = _LENGTH
-                break
-            if length > end - body:
-                outcome = NEEDS_BYTES if last else _LENGTH
-                break
-            record_end = body + length
-            timestamp_delta, p = _varlong(buffer, body + 1, record_end)
-            if p < 0:
-                outcome = _FIELDS
-                break
-            delta, p = _varint(buffer, p, record_end)
-            if p < 0:
-                outcome = _FIELDS
-                break
-            if delta <= last_delta or delta > delta_max:
-                outcome = _OFFSET
-                break
-            key_length, key_at = _varint(buffer, p, record_end)
-            if key_at < 0 or key_length > record_end - key_at:
-                outcome = _FIELDS
-                break
-            value_length, value_at = _varint(buffer, key_at + max(key_length, 0), record_end)
-            if value_at < 0 or value_length > record_end - value_at:
-                outcome = _FIELDS
-                break
-            header_count, p = _varint(buffer, value_at + max(value_length, 0), record_end)
-            if p < 0 or header_count < 0 or header_count * 2 > record_end - p:
-                outcome = _HEADERS
-                break
-            header_keys, header_values, after = np.int64(0), np.int64(0), p
-            if header_count > 0:
-                header_keys, header_values, after = _headers(buffer, p, record_end, header_count)
-            if after != record_end:
-                outcome = _HEADERS
-                break
-            offset = base_offset + delta
-            if from_offset <= offset < to_offset:
-                offsets[rows] = offset
-                timestamps[rows] = (
-                    append_timestamp if is_append_time else base_timestamp + timestamp_delta
-                )
-                timestamp_types[rows] = is_append_time
-                epochs[rows] = epoch
-                spans[0, rows] = key_at
-                spans[1, rows] = max(key_length, -1)
-                spans[2, rows] = value_at
-                spans[3, rows] = max(value_length, -1)
-                spans[4, rows] = p
-                spans[5, rows] = header_count
-                rows += 1
-                key_bytes += max(key_length, 0)
-                value_bytes += max(value_length, 0)
-                headers += header_count
-                header_key_bytes += header_keys
-                header_value_bytes += header_values
-            at = record_end
-            last_delta = delta
-            done += 1
-        if outcome != DONE:
-            break
-        if at != end or last:
-            # An open-ended batch is never found to be whole here: its caller looks for its end.
-            outcome = NEEDS_BYTES if last else _TRAILING
-            break
-        batch += 1
-        at = np.int64(-1)
-    state[0], state[1], state[2], state[3] = batch, at, done, last_delta
-    state[4], state[5], state[6] = rows, key_bytes, value_bytes
-    state[7], state[8], state[9] = headers, header_key_bytes, header_value_bytes
-    return outcome
+    outcome: Int = np.int64(DONE)
+    state[_TOTALS:] = 0
+    while outcome == DONE and state[0] < batches.shape[1]:
+        batch = state[0]
+        if state[1] < 0:
+            state[1], state[2], state[3] = batches[0, batch], 0, -1
+        last = np.int64(open_ended != 0 and batch == batches.shape[1] - 1)
+        outcome = _parse_batch(
+            *(
+                address_of(buffer),
+                batches[:, batch],
+                last,
+                from_offset,
+                to_offset,
+                bytes_max,
+                state,
+            ),
+            *(spans, offsets, timestamps, timestamp_types, epochs),
+        )
+        if outcome == DONE and last:
+            # Its caller looks for the end of an open-ended batch.
+            outcome = np.int64(NEEDS_BYTES)
+        elif outcome == DONE and state[1] != batches[1, batch]:
+            outcome = np.int64(_TRAILING)
+        elif outcome == DONE:
+            state[0] += 1
+            state[1] = -1
+    return int(outcome)
 
 
 @compiled(
@@ -283,6 +331,7 @@ def gather_records(
     """
     key_end, value_end = np.int64(0), np.int64(0)
     header, header_key_end, header_value_end = np.int64(0), np.int64(0), np.int64(0)
+    origin = address_of(buffer)
     key_offsets[0], value_offsets[0], list_offsets[0] = 0, 0, 0
     header_key_offsets[0], header_value_offsets[0] = 0, 0
     for row in range(rows):
@@ -304,11 +353,11 @@ def gather_records(
         value_offsets[row + 1] = value_end
         at = np.int64(spans[4, row])
         for _ in range(spans[5, row]):
-            length, at = _varint(buffer, at, len(buffer))
+            length, at = _varint(origin, at, len(buffer))
             copy_bytes(header_keys, header_key_end, buffer, at, length)
             header_key_end += length
             header_key_offsets[header + 1] = header_key_end
-            length, at = _varint(buffer, at + length, len(buffer))
+            length, at = _varint(origin, at + length, len(buffer))
             if length > 0:
                 copy_bytes(header_values, header_value_end, buffer, at, length)
                 header_value_end += length
