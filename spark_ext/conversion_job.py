@@ -9,7 +9,7 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
-from spark_ext.session import SessionOptions, open_context, stop_spark
+from spark_ext.session import SessionOptions, first_line, open_context, stop_spark
 from tiering.conversion import convert_task
 from tiering.errors import TransientError
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask, Converter
@@ -65,7 +65,9 @@ class SparkConverter:
         except Py4JJavaError as error:
             if len(ordered) == 1:
                 return [_lost(ordered[0], error)]
-            _log.warning("conversion job failed, running its tasks one by one: %s", _cause(error))
+            _log.warning(
+                "conversion job failed, running its tasks one by one: %s", first_line(error)
+            )
         return [self._run_alone(task) for task in ordered]
 
     def close(self) -> None:
@@ -109,8 +111,9 @@ class SparkConverter:
             return True
 
     def _dropped(self, error: BaseException) -> TransientError:
+        reason = first_line(error)
         self.close()
-        return TransientError(f"Spark was lost during the conversion: {_cause(error)}")
+        return TransientError(f"Spark was lost during the conversion: {reason}")
 
 
 def _convert(tasks: Iterable[ConversionTask]) -> Iterator[ConversionResult]:
@@ -125,12 +128,5 @@ def _log_bytes(task: ConversionTask) -> int:
 
 
 def _lost(task: ConversionTask, error: Py4JJavaError) -> ConversionResult:
-    failure = ConversionFailure(kind="transient", reason=f"its worker died: {_cause(error)}")
+    failure = ConversionFailure(kind="transient", reason=f"its worker died: {first_line(error)}")
     return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)
-
-
-def _cause(error: BaseException) -> str:
-    """The first telling line of a Java stack trace."""
-    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    lines = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line), type(error).__name__)

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tiering.errors import BadInput, TransientError
 from tiering.jars import iceberg_jars
 
-__all__ = ["SessionOptions", "open_context", "open_session", "stop_spark"]
+__all__ = ["SessionOptions", "first_line", "open_context", "open_session", "stop_spark"]
 
 _LOOPBACK: Final = "127.0.0.1"
 _SECRET_KEY: Final = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
@@ -83,8 +83,9 @@ def open_context(options: SessionOptions) -> SparkContext:
         with _on_loopback(options):
             context = SparkContext(conf=conf)
     except (Py4JError, PySparkException, OSError) as error:
+        reason = first_line(error)  # while there is still a JVM to ask
         stop_spark()
-        raise TransientError(f"Spark did not start: {_first_line(error)}") from error
+        raise TransientError(f"Spark did not start: {reason}") from error
     context.pythonExec = conf.get(_PYTHON, None) or context.pythonExec
     return context
 
@@ -143,8 +144,7 @@ def _settings(options: SessionOptions) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.eventLog.enabled": "false",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} "
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=4",
+        "spark.driver.extraJavaOptions": _java_options(options),
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "spark_ext.worker_daemon",
         "spark.python.use.daemon": "true",
@@ -166,8 +166,12 @@ def _settings(options: SessionOptions) -> dict[str, str]:
     return {**settings, **options.conf}
 
 
-def _log_settings() -> str:
-    return Path(str(files("spark_ext") / "log4j2.properties")).as_uri()
+def _java_options(options: SessionOptions) -> str:
+    """A driver that only schedules tasks needs neither a parallel collector nor the compiler that
+    pays off after minutes; one that runs SQL needs the compiler."""
+    log_settings = Path(str(files("spark_ext") / "log4j2.properties")).as_uri()
+    quick_start = "" if options.with_iceberg else " -XX:TieredStopAtLevel=1"
+    return f"-Dlog4j2.configurationFile={log_settings} -XX:+UseSerialGC{quick_start}"
 
 
 def _nowhere() -> str:
@@ -180,5 +184,11 @@ def _quietly(action: Callable[[], object]) -> None:
         action()
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def first_line(error: BaseException) -> str:
+    """The first telling line of an error, be it from Java (asked of a JVM that may be gone)."""
+    try:
+        text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    except (Py4JError, OSError):
+        text = ""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line), type(error).__name__)
