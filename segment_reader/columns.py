@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from segment_reader.kernels import records
+from segment_reader.kernels.gather import gather_records
 
 __all__ = ["RECORD_SCHEMA", "ParsedRecords"]
 
@@ -52,7 +52,7 @@ class ParsedRecords:
         header_keys = _Binary(headers, header_key_bytes)
         header_values = _Binary(headers, header_value_bytes)
         list_offsets, nulls = np.empty(rows + 1, np.int32), np.zeros(3, np.int64)
-        records.gather_records(
+        gather_records(
             buffer,
             self.spans,
             rows,

@@ -139,9 +139,9 @@ class SegmentReader:
             data = self._source.read(position, min(wanted, end - position))
             consumed = 0
             for piece, headers, size in self._pieces(scanner, data, position):
+                self.stats.bytes_read += size
                 yield piece, position + consumed, headers
                 consumed += size
-            self.stats.bytes_read += consumed
             position += consumed
             wanted = self._limits.chunk_bytes
             if not consumed:

@@ -1,8 +1,7 @@
-"""Records of magic 2 (KIP-98, KIP-82 for headers): find their fields, then copy them out.
+"""Records of magic 2 (KIP-98, KIP-82 for headers): checks them and finds their fields.
 
-Two kernels, because Arrow wants each column in one piece: `parse_records` checks the records and
-notes where their fields lie, and knows afterwards how large each column becomes; `gather_records`
-copies the fields there. `parse_records` can stop anywhere between two records and go on later.
+Arrow wants each column in one piece, so fields are copied in a second step (`gather`), when it is
+known how large each column becomes. Parsing can stop between any two records and go on later.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from segment_reader.kernels.compiler import (
     INT64,
     INT64_MATRIX,
     INT64S,
-    UINT8S,
-    VOID,
     Int,
     compiled,
     inlined,
 )
-from segment_reader.kernels.memory import address_of, byte_at, copy_bytes
+from segment_reader.kernels.memory import address_of
+from segment_reader.kernels.varints import varint, varlong
 
 __all__ = [
     "BATCH_ROWS",
@@ -35,7 +33,6 @@ __all__ = [
     "SPAN_ROWS",
     "STATE_SIZE",
     "STOPPED",
-    "gather_records",
     "parse_records",
 ]
 
@@ -80,43 +77,9 @@ _Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @inlined
-def _varint(origin: Int, at: Int, end: Int) -> tuple[Int, Int]:
-    """Zigzag int32 at `at` and the position after it; -1 past the end, -2 for over 5 bytes."""
-    result = np.uint64(0)
-    shift = np.uint64(0)
-    for i in range(5):
-        if at + i >= end:
-            return np.int64(0), np.int64(-1)
-        byte = byte_at(origin, at + i)
-        result |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
-            low = np.uint32(result)  # Kafka drops what does not fit, too
-            value = np.int32(low >> np.uint32(1)) ^ -np.int32(low & np.uint32(1))
-            return np.int64(np.int32(value)), at + i + 1
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-2)
-
-
-@inlined
-def _varlong(origin: Int, at: Int, end: Int) -> tuple[Int, Int]:
-    """Zigzag int64 at `at` and the position after it; -1 past the end, -2 for over 10 bytes."""
-    result = np.uint64(0)
-    shift = np.uint64(0)
-    for i in range(10):
-        if at + i >= end:
-            return np.int64(0), np.int64(-1)
-        byte = byte_at(origin, at + i)
-        result |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
-            return np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1)), at + i + 1
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-2)
-
-
-@inlined
 def _body(origin: Int, at: Int, end: Int, open_ended: Int) -> tuple[Int, Int, Int]:
     """Outcome for the record at `at`, and where it begins and ends behind its length."""
-    length, start = _varint(origin, at, end)
+    length, start = varint(origin, at, end)
     if start < 0:
         if start == -2:
             return np.int64(_LENGTH), at, at
@@ -136,16 +99,16 @@ def _fields(origin: Int, at: Int, end: Int) -> tuple[Int, Int, Int, Int, Int, In
     `at` is behind the attributes, which mean nothing yet.
     """
     zero = np.int64(0)
-    timestamp, at = _varlong(origin, at, end)
+    timestamp, at = varlong(origin, at, end)
     if at < 0:
         return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
-    delta, at = _varint(origin, at, end)
+    delta, at = varint(origin, at, end)
     if at < 0:
         return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
-    key_length, key_at = _varint(origin, at, end)
+    key_length, key_at = varint(origin, at, end)
     if key_at < 0 or key_length > end - key_at:
         return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
-    value_length, value_at = _varint(origin, key_at + max(key_length, zero), end)
+    value_length, value_at = varint(origin, key_at + max(key_length, zero), end)
     if value_at < 0 or value_length > end - value_at:
         return np.int64(_FIELDS), zero, zero, zero, zero, zero, zero, zero
     after = value_at + max(value_length, zero)
@@ -159,16 +122,16 @@ def _headers(origin: Int, at: Int, end: Int) -> tuple[Int, Int, Int, Int, Int]:
     Nothing may lie between the last header and `end`.
     """
     key_bytes, value_bytes, bad = np.int64(0), np.int64(0), np.int64(_HEADERS)
-    count, first = _varint(origin, at, end)
+    count, first = varint(origin, at, end)
     if first < 0 or count < 0 or count * _HEADER_BYTES_MIN > end - first:
         return bad, count, first, key_bytes, value_bytes
     at = first
     for _ in range(count):
-        length, at = _varint(origin, at, end)
+        length, at = varint(origin, at, end)
         if at < 0 or length < 0 or length > end - at:
             return bad, count, first, key_bytes, value_bytes
         key_bytes += length
-        length, at = _varint(origin, at + length, end)
+        length, at = varint(origin, at + length, end)
         if at < 0 or length > end - at:
             return bad, count, first, key_bytes, value_bytes
         if length > 0:
@@ -297,74 +260,3 @@ def parse_records(
             state[0] += 1
             state[1] = -1
     return int(outcome)
-
-
-@compiled(
-    VOID(
-        *(BYTES, INT32_MATRIX, INT64),
-        *(INT32S, UINT8S, UINT8S, INT32S, UINT8S, UINT8S),
-        *(INT32S, INT32S, UINT8S, INT32S, UINT8S, UINT8S, INT64S),
-    )
-)
-def gather_records(
-    buffer: _Bytes,
-    spans: _Int32s,
-    rows: int,
-    key_offsets: _Int32s,
-    key_valid: _Bytes,
-    keys: _Bytes,
-    value_offsets: _Int32s,
-    value_valid: _Bytes,
-    values: _Bytes,
-    list_offsets: _Int32s,
-    header_key_offsets: _Int32s,
-    header_keys: _Bytes,
-    header_value_offsets: _Int32s,
-    header_value_valid: _Bytes,
-    header_values: _Bytes,
-    nulls: _Int64s,
-) -> None:
-    """Copy the fields that `parse_records` found into Arrow's buffers.
-
-    The offset arrays have one element more than rows (or headers); the validity bitmaps come in
-    with all bits set; `nulls` becomes the number of null keys, values and header values.
-    """
-    key_end, value_end = np.int64(0), np.int64(0)
-    header, header_key_end, header_value_end = np.int64(0), np.int64(0), np.int64(0)
-    origin = address_of(buffer)
-    key_offsets[0], value_offsets[0], list_offsets[0] = 0, 0, 0
-    header_key_offsets[0], header_value_offsets[0] = 0, 0
-    for row in range(rows):
-        length = np.int64(spans[1, row])
-        if length > 0:
-            copy_bytes(keys, key_end, buffer, np.int64(spans[0, row]), length)
-            key_end += length
-        elif length < 0:
-            key_valid[row >> 3] &= np.uint8(~(1 << (row & 7)) & 0xFF)
-            nulls[0] += 1
-        key_offsets[row + 1] = key_end
-        length = np.int64(spans[3, row])
-        if length > 0:
-            copy_bytes(values, value_end, buffer, np.int64(spans[2, row]), length)
-            value_end += length
-        elif length < 0:
-            value_valid[row >> 3] &= np.uint8(~(1 << (row & 7)) & 0xFF)
-            nulls[1] += 1
-        value_offsets[row + 1] = value_end
-        at = np.int64(spans[4, row])
-        for _ in range(spans[5, row]):
-            length, at = _varint(origin, at, len(buffer))
-            copy_bytes(header_keys, header_key_end, buffer, at, length)
-            header_key_end += length
-            header_key_offsets[header + 1] = header_key_end
-            length, at = _varint(origin, at + length, len(buffer))
-            if length > 0:
-                copy_bytes(header_values, header_value_end, buffer, at, length)
-                header_value_end += length
-                at += length
-            elif length < 0:
-                header_value_valid[header >> 3] &= np.uint8(~(1 << (header & 7)) & 0xFF)
-                nulls[2] += 1
-            header_value_offsets[header + 1] = header_value_end
-            header += 1
-        list_offsets[row + 1] = header
