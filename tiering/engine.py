@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from tiering.commit import AppendOutcome, TableAppend, TableState
 from tiering.errors import NotFound, TieringError
-from tiering.ledger import Ledger, LedgerEntry, Quarantine, SegmentState
+from tiering.ledger import LedgerEntry, Quarantine, SegmentState
 from tiering.planning import (
     PartitionPlan,
     SegmentRange,
@@ -22,19 +22,35 @@ from tiering.planning import (
     group_by_partition,
     plan_partition,
 )
-from tiering.segments import SegmentId
+from tiering.segments import SegmentId, SegmentMetadata
 from tiering.tasks import (
     ConversionResult,
     ConversionTask,
     Converter,
     DataFileEntry,
+    Layout,
     TableTarget,
 )
 from tiering.watermarks import Watermark
 
-__all__ = ["Backlog", "CycleReport", "Engine", "Tables", "TopicPlan"]
+__all__ = ["Backlog", "CycleReport", "Engine", "Segments", "Tables", "TopicPlan"]
 
 _log: Final = logging.getLogger(__name__)
+
+
+class Segments(Protocol):
+    """The native segments that the engine converts: the ledger, or a foreign tier's directory."""
+
+    def scan(self) -> Iterable[LedgerEntry]:
+        """Every segment there is."""
+
+    def update(
+        self, segment: SegmentId, change: Callable[[LedgerEntry], LedgerEntry]
+    ) -> LedgerEntry:
+        """Change one segment's entry atomically; NotFound if it is gone."""
+
+    def advance(self, segment: SegmentId, state: SegmentState) -> LedgerEntry:
+        """Move one segment's entry forward to `state`; NotFound if it is gone."""
 
 
 class Tables(Protocol):
@@ -90,6 +106,7 @@ class Engine:
     """Runs cycles. Time, randomness and every effect come in from outside.
 
     Args:
+        layout, path_of: how the segments lie below `store_url`, and the path of one of them.
         reached: called with the name of each step as it is passed; a crash test kills the
             process there.
         split: turns a task over a large segment into several.
@@ -98,12 +115,14 @@ class Engine:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        ledger: Segments,
         tables: Tables,
         converter: Converter,
         store_url: str,
         bytes_max: int,
         split: Callable[[ConversionTask, LedgerEntry], Sequence[ConversionTask]],
+        layout: Layout = "onecopy",
+        path_of: Callable[[SegmentMetadata], str] = lambda meta: meta.id.path,
         new_cycle_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
@@ -113,6 +132,8 @@ class Engine:
         self._store_url = store_url
         self._bytes_max = bytes_max
         self._split = split
+        self._layout: Layout = layout
+        self._path_of = path_of
         self._new_cycle_id = new_cycle_id
         self._reached = reached
         self._seen: frozenset[SegmentId] = frozenset()
@@ -218,9 +239,9 @@ class Engine:
         meta = each.entry.metadata
         return ConversionTask(
             task_id=0,
-            layout="onecopy",
+            layout=self._layout,
             store_url=self._store_url,
-            segment_path=meta.id.path,
+            segment_path=self._path_of(meta),
             topic=meta.topic,
             topic_id=meta.id.topic_id,
             partition=meta.id.partition,
@@ -293,9 +314,17 @@ class Engine:
             if failed is not None:
                 problems[f"{plan.topic}-{partition.partition}"] = self._failed(each, failed)
                 break
-            epochs = epochs_until(epochs, each.entry, each.to_offset)
-            mark = Watermark(offset=each.to_offset, leader_epochs=epochs)
-            entries += [e for r in results for e in r.entries]
+            reached = max(r.converted_to for r in results)
+            epochs = epochs_until(epochs, each.entry, reached)
+            if reached > each.from_offset:
+                mark = Watermark(offset=reached, leader_epochs=epochs)
+                entries += [e for r in results for e in r.entries]
+            if reached < each.to_offset:
+                problems[f"{plan.topic}-{partition.partition}"] = (
+                    f"segment {meta.id.path}: a transaction at offset {reached} is not decided "
+                    "in what the tier holds; conversion stops before it"
+                )
+                break
             finished.append(meta.id)
         return mark, tuple(entries), finished
 

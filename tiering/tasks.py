@@ -12,8 +12,12 @@ __all__ = [
     "ConversionTask",
     "Converter",
     "DataFileEntry",
+    "Layout",
     "TableTarget",
 ]
+
+Layout = Literal["onecopy", "local_tiered_storage"]
+"""How native segments lie in a store (segment_reader.layouts)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class ConversionTask:
     """
 
     task_id: int
-    layout: Literal["onecopy", "local_tiered_storage"]
+    layout: Layout
     store_url: str
     segment_path: str
     topic: str
