@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from spark_ext.session import SessionOptions, first_line, open_context, stop_spark
 from tiering.conversion import convert_task
 from tiering.errors import TransientError
-from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask, Converter
+from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
 
 __all__ = ["SparkConverter", "open_converter"]
 
@@ -20,7 +20,7 @@ _log: Final = logging.getLogger(__name__)
 _MASTER: Final = "spark.master"
 
 
-def open_converter(options: Mapping[str, str]) -> Converter:
+def open_converter(options: Mapping[str, str]) -> SparkConverter:
     """The converter for Spark settings (`spark.master` among them); nothing is started yet.
 
     Raises BadInput for names that are no Spark settings, and for secrets among them.
@@ -70,6 +70,18 @@ class SparkConverter:
             )
         return [self._run_alone(task) for task in ordered]
 
+    def warm_up(self) -> None:
+        """Start Spark and its workers before the first segment needs them.
+
+        Raises TransientError when Spark can't be started.
+        """
+        context = self._started()
+        slots = context.defaultParallelism
+        try:
+            context.parallelize(range(slots), slots).mapPartitions(_nothing).collect()
+        except (Py4JError, OSError, EOFError) as error:
+            raise self._dropped(error) from error
+
     def close(self) -> None:
         """Stop Spark and its JVM."""
         if self._context is not None:
@@ -114,6 +126,10 @@ class SparkConverter:
         reason = first_line(error)
         self.close()
         return TransientError(f"Spark was lost during the conversion: {reason}")
+
+
+def _nothing(_: Iterable[int]) -> Iterator[int]:
+    return iter(())
 
 
 def _convert(tasks: Iterable[ConversionTask]) -> Iterator[ConversionResult]:

@@ -54,6 +54,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     try:
         engine = _engine(config, store, converter)
+        try:
+            converter.warm_up()
+        except TransientError as error:
+            _log.warning("%s; the first conversion tries again", error)
         if arguments.ready_file is not None:
             _write_atomically(arguments.ready_file, json.dumps({"pid": os.getpid()}))
         _loop(engine, _Heartbeat(store), stop, config.engine.cycle_interval_ms / 1000)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import tomllib
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -104,25 +100,3 @@ def test_spark_that_cannot_start_is_transient(tier: Tier) -> None:
         pytest.raises(TransientError, match="did not start"),
     ):
         converter.convert([task])
-
-
-def test_entry_point_names_the_converter() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    module, _, name = project["entry-points"]["onecopy.converters"]["spark"].partition(":")
-    assert getattr(import_module(module), name) is open_converter
-
-
-class _Killer:
-    """Kills the JVM once the context is in hand, so that the job meets a dead one."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def around(self, started: Any) -> Any:
-        def call() -> Any:
-            context = started()
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            return context
-
-        return call

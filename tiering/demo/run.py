@@ -33,7 +33,7 @@ from tiering.tier_stack import TierStack
 __all__ = ["DemoOptions", "run_demo"]
 
 _TOPIC_CONFIG: Final = {
-    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.bytes": str(4 * 1024 * 1024),
     # The broker rolls and tiers what is older than this, the active segment too.
     "local.retention.ms": "1000",
 }
