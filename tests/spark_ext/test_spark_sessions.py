@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -100,3 +102,32 @@ def test_spark_that_cannot_start_is_transient(tier: Tier) -> None:
         pytest.raises(TransientError, match="did not start"),
     ):
         converter.convert([task])
+
+
+def test_a_warm_converter_converts_and_warming_twice_is_harmless() -> None:
+    converter = open_converter({"spark.master": "local[2]"})
+    try:
+        converter.warm_up()
+        context = SparkContext._active_spark_context
+        converter.warm_up()
+        assert SparkContext._active_spark_context is context is not None
+        assert converter.convert([]) == ()
+    finally:
+        converter.close()
+    assert SparkContext._active_spark_context is None
+
+
+class _Killer:
+    """Kills the JVM once the context is in hand, so that the job meets a dead one."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def around(self, started: Any) -> Any:
+        def call() -> Any:
+            context = started()
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            return context
+
+        return call
