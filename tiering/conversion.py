@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from segment_reader import SegmentReader, SegmentReaderError
+import os
+from typing import Final
+
+from segment_reader import RangeSource, SegmentReader, SegmentReaderError
 from tiering.errors import TransientError
+from tiering.read_ahead import ReadAhead
 from tiering.redaction import redact
 from tiering.store import open_store
 from tiering.task_files import TaskFiles, warehouse_url
-from tiering.task_input import MissingSegment, OpenStore, open_input
+from tiering.task_input import MissingSegment, OpenStore, TaskInput, open_input
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
 
 __all__ = ["convert_task"]
+
+_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) -> ConversionResult:
@@ -36,8 +42,17 @@ def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) ->
 
 def _convert(task: ConversionTask, open_store: OpenStore) -> ConversionResult:
     native = open_input(task, open_store)
+    if not native.remote:
+        return _write(task, native, native.log, open_store)
+    with ReadAhead(native.log, task.end_position) as log:
+        return _write(task, native, log, open_store)
+
+
+def _write(
+    task: ConversionTask, native: TaskInput, log: RangeSource, open_store: OpenStore
+) -> ConversionResult:
     to_offset = max(task.from_offset, min(task.to_offset, native.decided_to))
-    reader = SegmentReader(native.log, native.bounds, native.verdicts)
+    reader = SegmentReader(log, native.bounds, native.verdicts)
     files = TaskFiles(task, open_store(warehouse_url(task.target, task.store_url)))
     try:
         for records in reader.record_batches(
@@ -67,7 +82,7 @@ def _convert(task: ConversionTask, open_store: OpenStore) -> ConversionResult:
 def _failed(task: ConversionTask, kind: str, reason: str, position: int = 0) -> ConversionResult:
     failure = ConversionFailure(
         kind=kind,  # type: ignore[arg-type]
-        reason=redact(reason, {}),
+        reason=redact(reason, {k: os.environ.get(k, "") for k in _SECRETS}),
         position=position,
     )
     return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)

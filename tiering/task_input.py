@@ -32,12 +32,14 @@ class TaskInput:
     """The log of a task's segment, what to check it against, and its transactions' verdicts.
 
     `decided_to`: from that offset on there may be transactions that are not decided yet.
+    `remote`: every read of the log goes over a network.
     """
 
     log: RangeSource
     bounds: SegmentBounds
     verdicts: Verdicts
     decided_to: int = _OFFSET_MAX
+    remote: bool = False
 
 
 class MissingSegment(Exception):
@@ -90,7 +92,12 @@ def _open_own(task: ConversionTask, store: ObjectStore) -> TaskInput:
             segment=log.name,
             position=min(log.size_bytes, entry.metadata.size_bytes),
         )
-    return TaskInput(log=log, bounds=_bounds(task), verdicts=_verdicts(store, segment, entry))
+    return TaskInput(
+        log=log,
+        bounds=_bounds(task),
+        verdicts=_verdicts(store, segment, entry),
+        remote=task.store_url.startswith("s3://"),
+    )
 
 
 def _verdicts(store: ObjectStore, segment: SegmentId, entry: LedgerEntry) -> Verdicts:

@@ -637,3 +637,17 @@ def test_sliced_records_keep_their_headers() -> None:
     table = columns.rows(batch, 1)
     assert [len(h) for h in table.column("kafka_headers").to_pylist()] == [2, 3, 4]
     table.validate(full=True)
+
+
+def test_reasons_hold_no_secret(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-5512")
+    made = segment()
+    made.store(place.store)
+
+    def refuse(url: str) -> ObjectStore:
+        raise TransientError("http://user:pw@host refused canary-5512")
+
+    failure = convert_task(place.task(made), open_store=refuse).failure
+    assert failure is not None
+    assert "canary-5512" not in failure.reason
+    assert "pw" not in failure.reason
