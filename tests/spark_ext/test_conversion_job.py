@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from spark_places import SPARK_MARKS, Tier, by_task, running_converter, tier_in, topic, written
 
 from spark_ext import conversion_job
@@ -97,3 +99,32 @@ def test_one_context_per_process(converter: SparkConverter, tier: Tier) -> None:
     converter.convert([topic(tier, "first")[1]])
     with pytest.raises(TransientError, match="already"):
         open_context(SessionOptions(master="local[1]"))
+
+
+def test_a_lost_jvm_is_transient_and_started_again(converter: SparkConverter, tier: Tier) -> None:
+    made, task = topic(tier, "again")
+    assert written(converter.convert([task])[0]) == made.rows()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    killer = _Killer(gateway.proc.pid)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(converter, "_started", killer.around(converter._started))
+        with pytest.raises(TransientError, match="lost"):
+            converter.convert([task])
+    assert written(converter.convert([task])[0]) == made.rows()
+
+
+class _Killer:
+    """Kills the JVM once the context is in hand, so that the job meets a dead one."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def around(self, started: Any) -> Any:
+        def call() -> Any:
+            context = started()
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            return context
+
+        return call

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
 from pyspark.cloudpickle import dumps
-from spark_places import SPARK_MARKS, Tier, running_converter, tier_in, topic, written
+from spark_places import SPARK_MARKS, Tier, running_converter, tier_in, topic
 
 from spark_ext import conversion_job
 from spark_ext.conversion_job import open_converter
@@ -32,20 +30,6 @@ def test_nothing_to_do_starts_nothing() -> None:
     idle = open_converter({"spark.master": "local[1]"})
     assert idle.convert([]) == ()
     idle.close()
-
-
-def test_a_lost_jvm_is_transient_and_started_again(tier: Tier) -> None:
-    made, task = topic(tier, "again")
-    with running_converter() as converter:
-        assert written(converter.convert([task])[0]) == made.rows()
-        gateway = SparkContext._gateway
-        assert gateway is not None
-        killer = _Killer(gateway.proc.pid)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(converter, "_started", killer.around(converter._started))
-            with pytest.raises(TransientError, match="lost"):
-                converter.convert([task])
-        assert written(converter.convert([task])[0]) == made.rows()
 
 
 def test_no_secret_leaves_the_process_and_nothing_stays(
@@ -115,19 +99,3 @@ def test_a_warm_converter_converts_and_warming_twice_is_harmless() -> None:
     finally:
         converter.close()
     assert SparkContext._active_spark_context is None
-
-
-class _Killer:
-    """Kills the JVM once the context is in hand, so that the job meets a dead one."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def around(self, started: Any) -> Any:
-        def call() -> Any:
-            context = started()
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            return context
-
-        return call
