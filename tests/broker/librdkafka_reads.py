@@ -16,12 +16,19 @@ FOLLOWERS = 10
 
 
 def read_partition(
-    bootstrap_servers: str, topic: str, partition: int, end: int, isolation: str, *, fetch: int
+    bootstrap_servers: str,
+    topic: str,
+    partition: int,
+    end: int,
+    isolation: str,
+    *,
+    fetch: int,
+    start: int = 0,
 ) -> Iterator[Record]:
-    """All records from offset 0 until the one at `end - 1`, which must be visible."""
+    """All records from `start` until the one at `end - 1`, which must be visible."""
     consumer = _consumer(bootstrap_servers, isolation, fetch)
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, start)])
         offset = -1
         while offset < end - 1:
             messages = consumer.consume(5_000, 0.2)

@@ -211,8 +211,8 @@ class RealTier:
     def metrics(self) -> dict[tuple[str, str], float]:
         """(name, labels as written) -> value of the service's /metrics."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text()}"}
-        request = urllib.request.Request(f"{self.url}/metrics", headers=headers)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        request = urllib.request.Request(f"{self.url}/metrics", headers=headers)  # noqa: S310 - ours
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - as above
             lines = answer.read().decode().splitlines()
         matches = (SAMPLE.fullmatch(line) for line in lines if not line.startswith("#"))
         return {(m["name"], m["labels"] or ""): float(m["value"]) for m in matches if m}
@@ -269,7 +269,7 @@ def _covered(entries: Iterable[LedgerEntry], partition: int) -> int:
 def health(url: str) -> int | None:
     """The status of /v1/health; None when nothing answers."""
     try:
-        with urllib.request.urlopen(f"{url}/v1/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/v1/health", timeout=5) as answer:  # noqa: S310 - ours
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,12 +17,14 @@ from stock_client import StockClient
 from wire_produce import WireProducer, encode_batch
 
 __all__ = [
+    "append_small_segment",
     "compacted",
     "interleaved_transactions",
     "log_append_time",
     "odd_records",
     "one_record_batches",
     "seal",
+    "small_segments",
     "tiny_transactions",
 ]
 
@@ -128,6 +130,31 @@ def one_record_batches(stack: RealTier, count: int, partitions: int = 8) -> Writ
         for record in sent[-8:]:
             _take_answer(topic, producer, record)
     return topic
+
+
+def small_segments(
+    stack: RealTier, name: str, *, partitions: int = 8, segments: int = 4, records: int = 50
+) -> WrittenTopic:
+    """Many segments of few records: they roll by time, which is the records' own."""
+    topic = WrittenTopic.empty(name, partitions)
+    configs = {"segment.ms": "1000", "local.retention.ms": FOREVER}
+    stack.kafka.create_tiered_topic(topic.name, partitions, configs)
+    for number in range(segments):
+        append_small_segment(stack, topic, number, records=records)
+    return topic
+
+
+def append_small_segment(
+    stack: RealTier, topic: WrittenTopic, number: int, *, records: int = 50
+) -> None:
+    """Append to every partition what the broker puts into a segment of its own."""
+    rng = random.Random(number)
+    rows = [
+        (partition, (0, START_MS + 10_000 * number + n % 10, *_odd_record(rng, n)[2:]))
+        for n in range(records)
+        for partition in range(len(topic.partitions))
+    ]
+    _produce_by_librdkafka(stack, topic, CODECS[number % len(CODECS)], rows)
 
 
 def compacted(stack: RealTier) -> WrittenTopic:
@@ -336,12 +363,3 @@ def _send(
             continue
         producer.poll(0)
         return
-
-
-Workload = Callable[[], WrittenTopic]
-
-
-def timestamps_around(records: Iterable[Record]) -> Iterator[int]:
-    """Each record's timestamp, and the one before and after it."""
-    for record in records:
-        yield from (record[1] - 1, record[1], record[1] + 1)
