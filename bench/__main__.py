@@ -23,6 +23,8 @@ def main(names: list[str]) -> int:
     json_out = LATEST.parent / "pytest-benchmark.json"
     json_out.parent.mkdir(parents=True, exist_ok=True)
     options = ["-q", "-p", "no:cacheprovider", "--timeout=3600", f"--benchmark-json={json_out}"]
+    # A benchmark that fails is reported as such, without a complaint about its missing figures.
+    options += ["-W", "ignore:Not saving anything:Warning"]
     code = pytest.main([*options, "-o", "python_files=bench_*.py", *files])
     print_table(read_results())
     print(f"written: {LATEST.relative_to(Path.cwd())}" if LATEST.exists() else "nothing written")
