@@ -3,13 +3,16 @@
 Rules (their reasons: ARCHITECTURE.md, "Planning"):
 
 1. Conversion takes only offsets at or above the partition's watermark.
-2. Of several copies that hold the watermark's offset, the one that reaches furthest is taken.
+2. Of several copies that hold the watermark's offset, the one of the newest leader epoch is taken,
+   of these the one that reaches furthest; and only up to where a copy of a newer epoch begins.
 3. A hole in the offsets is stepped over only to a segment that an *earlier* look has already
    seen: the service acknowledges copies in order, so by the second look every lower copy that
    exists has been listed.
 4. A quarantined segment stops its partition where no other copy holds the offset; other
    partitions go on.
-5. A copy whose leader epochs contradict those below the watermark stops its partition.
+5. After an unclean election two lineages of leader epochs contradict each other, and the one with
+   the newest epoch is the log. A copy that shows rows below the watermark to be dead stops its
+   partition, also when it brings nothing new; a copy that is dead itself is passed over.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tiering.ledger import LedgerEntry
+from tiering.ledger import LedgerEntry, SegmentState
 from tiering.segments import SegmentId
 from tiering.watermarks import Watermark
 
@@ -25,6 +28,7 @@ __all__ = [
     "PartitionPlan",
     "SegmentRange",
     "Stall",
+    "dead_rows",
     "epochs_until",
     "group_by_partition",
     "plan_partition",
@@ -76,13 +80,16 @@ def plan_partition(
         bytes_max: native bytes after which the plan is cut (one segment is always taken).
     """
     offset = watermark.offset if watermark else -1
-    live = [e for e in entries if not e.delete_requested and e.metadata.end_offset >= offset]
     epochs = watermark.leader_epochs if watermark else ()
+    held = [e for e in entries if not e.delete_requested]
+    live = [e for e in held if e.metadata.end_offset >= offset]
     ranges: list[SegmentRange] = []
-    stall: Stall | None = None
+    reason = _first_dead_rows(held, epochs, offset)
+    stall = Stall(partition=partition, offset=offset, reason=reason) if reason else None
     taken_bytes = 0
-    while taken_bytes < bytes_max:
-        entry = _furthest_copy(live, offset)
+    while stall is None and taken_bytes < bytes_max:
+        live = [e for e in live if not _is_dead(e, epochs, offset)]
+        entry = _newest_copy(live, offset)
         if entry is None:
             jump = _next_start(live, offset, seen_before)
             if jump is None:
@@ -90,17 +97,29 @@ def plan_partition(
                 break
             offset = jump
             continue
-        conflict = _epoch_conflict(entry, epochs, offset)
-        if conflict is not None:
-            stall = Stall(partition=partition, offset=offset, reason=conflict)
-            break
-        to_offset = entry.metadata.end_offset + 1
+        to_offset = _end_of_turn(entry, live, offset)
         ranges.append(SegmentRange(entry=entry, from_offset=offset, to_offset=to_offset))
         taken_bytes += entry.metadata.size_bytes
         offset = to_offset
         epochs = epochs_until(epochs, entry, offset)
     return PartitionPlan(
         partition=partition, watermark=watermark, ranges=tuple(ranges), stall=stall
+    )
+
+
+def dead_rows(entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int) -> str | None:
+    """Say how `entry` shows that rows below `offset`, of lineage `epochs`, are no longer the log's.
+
+    Copies that share their newest epoch were made from one leader's log: they never contradict.
+    """
+    mark = _first_difference(entry, epochs, offset)
+    if mark is None or _newest_epoch(entry) <= epochs[-1][0]:
+        return None
+    return (
+        f"segment {entry.metadata.id.path} has leader epoch "
+        f"{_epoch_at(entry.metadata.leader_epochs, mark)} at offset {mark}, the table's rows there "
+        f"were written under epoch {_epoch_at(epochs, mark)}: an unclean leader election replaced "
+        "part of the log"
     )
 
 
@@ -125,9 +144,29 @@ def _holds(entry: LedgerEntry, offset: int) -> bool:
     return entry.metadata.start_offset <= offset <= entry.metadata.end_offset
 
 
-def _furthest_copy(live: Sequence[LedgerEntry], offset: int) -> LedgerEntry | None:
+def _newest_epoch(entry: LedgerEntry) -> int:
+    return max((epoch for epoch, _ in entry.metadata.leader_epochs), default=-1)
+
+
+def _newest_copy(live: Sequence[LedgerEntry], offset: int) -> LedgerEntry | None:
     copies = [e for e in live if e.quarantine is None and _holds(e, offset)]
-    return max(copies, key=lambda e: (e.metadata.end_offset, e.metadata.id), default=None)
+    return max(
+        copies,
+        key=lambda e: (_newest_epoch(e), e.metadata.end_offset, e.metadata.id),
+        default=None,
+    )
+
+
+def _end_of_turn(entry: LedgerEntry, live: Sequence[LedgerEntry], offset: int) -> int:
+    """Up to where `entry` is taken: its end, or where a copy of a newer epoch begins."""
+    newer = (
+        e.metadata.start_offset
+        for e in live
+        if e.quarantine is None
+        and e.metadata.start_offset > offset
+        and _newest_epoch(e) > _newest_epoch(entry)
+    )
+    return min(entry.metadata.end_offset + 1, min(newer, default=entry.metadata.end_offset + 1))
 
 
 def _next_start(
@@ -158,21 +197,31 @@ def _stall_at(partition: int, live: Sequence[LedgerEntry], offset: int) -> Stall
     return None
 
 
-def _epoch_conflict(
-    entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int
+def _first_dead_rows(
+    held: Iterable[LedgerEntry], epochs: tuple[tuple[int, int], ...], offset: int
 ) -> str | None:
-    """Say how `entry` contradicts the epochs of what is already in the table below `offset`."""
-    theirs = entry.metadata.leader_epochs
-    start = entry.metadata.start_offset
+    """`dead_rows` of the first segment that has not come into the table and shows any."""
+    pending = (e for e in held if e.state is SegmentState.UPLOADED)
+    reasons = (dead_rows(e, epochs, offset) for e in pending if e.metadata.start_offset < offset)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _is_dead(entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int) -> bool:
+    """Whether the lineage `epochs` below `offset` shows `entry` to be of a log that was cut."""
+    mark = _first_difference(entry, epochs, offset)
+    return mark is not None and _newest_epoch(entry) < epochs[-1][0]
+
+
+def _first_difference(
+    entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int
+) -> int | None:
+    """The lowest offset below `offset` that `entry` and `epochs` know under different epochs."""
+    theirs, start = entry.metadata.leader_epochs, entry.metadata.start_offset
     marks = {s for _, s in (*epochs, *theirs) if start <= s < offset} | {start}
     for mark in sorted(m for m in marks if m < offset):
-        ours_epoch, their_epoch = _epoch_at(epochs, mark), _epoch_at(theirs, mark)
-        if None not in (ours_epoch, their_epoch) and ours_epoch != their_epoch:
-            return (
-                f"segment {entry.metadata.id.path} has leader epoch {their_epoch} at offset "
-                f"{mark}, the table's rows there were written under epoch {ours_epoch}: an "
-                "unclean leader election replaced part of the log"
-            )
+        our_epoch, their_epoch = _epoch_at(epochs, mark), _epoch_at(theirs, mark)
+        if None not in (our_epoch, their_epoch) and our_epoch != their_epoch:
+            return mark
     return None
 
 

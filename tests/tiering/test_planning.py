@@ -132,6 +132,41 @@ def test_epochs_that_continue_the_lineage_go_on(epochs: tuple[tuple[int, int], .
     assert ranges(made) == [(80, 100, 151)]
 
 
+def test_a_copy_below_the_watermark_stops_the_partition_when_it_shows_rows_to_be_dead() -> None:
+    # Offsets 0..100 came under epoch 1. Then a leader without 50..100 was elected; its next
+    # segments lie below the watermark, and the first one above it begins under epoch 2 quietly.
+    behind = entry(50, 100, 2, epochs=((2, 50),))
+    above = entry(101, 120, 3, epochs=((2, 101),))
+    made = plan([behind, above], 101, epochs=((1, 0),))
+    assert made.ranges == ()
+    assert made.stall is not None
+    assert "leader epoch 2 at offset 50" in made.stall.reason
+
+
+def test_of_two_lineages_the_newer_one_is_taken_from_where_its_copy_begins() -> None:
+    dead = entry(0, 100, 1, epochs=((1, 0),))
+    alive = entry(30, 60, 2, epochs=((1, 30), (2, 50)))
+    after = entry(61, 80, 3, epochs=((2, 61),))
+    made = plan([dead, alive, after], 0, epochs=())
+    assert ranges(made) == [(0, 0, 30), (30, 30, 61), (61, 61, 81)]
+    assert made.stall is None
+
+
+def test_a_late_copy_of_a_dead_lineage_is_passed_over() -> None:
+    late = entry(40, 150, 1, epochs=((1, 40),))
+    alive = entry(101, 120, 2, epochs=((2, 101),))
+    made = plan([late, alive], 101, epochs=((1, 0), (2, 50)))
+    assert ranges(made) == [(101, 101, 121)]
+    assert plan([late], 101, epochs=((1, 0), (2, 50))).stall is None
+
+
+def test_copies_of_one_newest_epoch_never_contradict() -> None:
+    # A hole below 100 was stepped over, so the table knows epoch 2 from 100 on only.
+    wider = entry(90, 150, 1, epochs=((2, 90),))
+    made = plan([wider], 120, epochs=((0, 0), (2, 100)))
+    assert ranges(made) == [(90, 120, 151)]
+
+
 @settings(max_examples=300)
 @given(
     st.lists(
