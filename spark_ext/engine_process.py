@@ -21,7 +21,7 @@ from spark_ext.conversion_job import open_converter
 from tiering.config import TierConfig
 from tiering.crash_points import crash_points
 from tiering.engine import CycleReport, Engine
-from tiering.errors import TransientError
+from tiering.errors import TieringError, TransientError
 from tiering.ledger import Ledger
 from tiering.splitting import split_by_index
 from tiering.status import HEARTBEAT_KEY
@@ -83,7 +83,7 @@ def _loop(engine: Engine, heartbeat: _Heartbeat, stop: threading.Event, interval
     while not stop.is_set():
         try:
             report = engine.run_cycle()
-        except TransientError as error:
+        except (TieringError, OSError) as error:
             _log.warning("cycle failed, trying again: %s", error)
             heartbeat.failed(str(error))
             stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
@@ -145,7 +145,7 @@ class _Heartbeat:
         }
         try:
             self._store.put(HEARTBEAT_KEY, json.dumps(body).encode())
-        except TransientError as error:
+        except TieringError as error:
             _log.warning("heartbeat not written: %s", error)
 
 

@@ -29,7 +29,7 @@ def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) ->
     Credentials are taken from the process environment by the stores themselves.
     """
     try:
-        return _convert(task, open_store)
+        return _convert_surely(task, open_store)
     except SegmentReaderError as error:
         return _failed(task, "corrupt", error.reason, error.position)
     except MissingSegment as error:
@@ -38,6 +38,15 @@ def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) ->
         return _failed(task, "transient", str(error))
     except Exception as error:  # noqa: BLE001 - one task's surprise must not fail the whole job
         return _failed(task, "transient", f"{type(error).__name__}: {error}")
+
+
+def _convert_surely(task: ConversionTask, open_store: OpenStore) -> ConversionResult:
+    """Bytes that look corrupt are read once more: they may have been changed on their way here,
+    while a quarantine stops the partition until somebody looks."""
+    try:
+        return _convert(task, open_store)
+    except SegmentReaderError:
+        return _convert(task, open_store)
 
 
 def _convert(task: ConversionTask, open_store: OpenStore) -> ConversionResult:

@@ -14,10 +14,12 @@ from typing import Final, Protocol
 
 from tiering.commit import AppendOutcome, TableAppend, TableState
 from tiering.errors import NotFound, TieringError
-from tiering.ledger import LedgerEntry, Quarantine, SegmentState
+from tiering.ledger import LedgerEntry, Quarantine, SegmentState, partition_of_key
 from tiering.planning import (
     PartitionPlan,
     SegmentRange,
+    Stall,
+    dead_rows,
     epochs_until,
     group_by_partition,
     plan_partition,
@@ -40,6 +42,10 @@ _log: Final = logging.getLogger(__name__)
 
 class Segments(Protocol):
     """The native segments that the engine converts: the ledger, or a foreign tier's directory."""
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """{key: what is wrong} of the segments that the last scan could not read."""
 
     def scan(self) -> Iterable[LedgerEntry]:
         """Every segment there is."""
@@ -142,7 +148,7 @@ class Engine:
         """One cycle over all topics. Raises TransientError when store or Spark is out."""
         entries = list(self._ledger.scan())
         seen, self._seen = self._seen, frozenset(e.metadata.id for e in entries)
-        problems: dict[str, str] = {}
+        problems: dict[str, str] = dict(self._ledger.damaged)
         plans = self._plan(entries, seen, problems)
         tasks, owners = self._tasks(plans)
         self._reached("planned")
@@ -198,25 +204,37 @@ class Engine:
         entries: Iterable[LedgerEntry],
         seen: frozenset[SegmentId],
     ) -> TopicPlan:
-        partitions = tuple(
-            plan_partition(
-                partition,
-                group,
-                state.watermarks.get(partition),
-                seen_before=seen,
-                bytes_max=self._bytes_max,
+        partitions = []
+        for partition, group in sorted(group_by_partition(entries).items()):
+            mark = state.watermarks.get(partition)
+            unreadable = self._unreadable(topic_id, partition, mark)
+            partitions.append(
+                unreadable
+                or plan_partition(
+                    partition, group, mark, seen_before=seen, bytes_max=self._bytes_max
+                )
             )
-            for partition, group in sorted(group_by_partition(entries).items())
-        )
-        return TopicPlan(topic=topic, topic_id=topic_id, state=state, partitions=partitions)
+        return TopicPlan(topic=topic, topic_id=topic_id, state=state, partitions=tuple(partitions))
+
+    def _unreadable(
+        self, topic_id: str, partition: int, mark: Watermark | None
+    ) -> PartitionPlan | None:
+        """A standstill while a segment of the partition can't be read: it may hold what is next."""
+        for key, reason in self._ledger.damaged.items():
+            if partition_of_key(key) == (topic_id, partition):
+                stall = Stall(partition=partition, offset=mark.offset if mark else 0, reason=reason)
+                return PartitionPlan(partition=partition, watermark=mark, ranges=(), stall=stall)
+        return None
 
     def _settle(self, plan: TopicPlan, entries: Iterable[LedgerEntry]) -> None:
         """Mark segments that lie wholly below the watermark: a crash after a commit, or a copy
-        whose offsets another copy has brought."""
+        whose offsets another copy has brought. One that contradicts the table stays in sight."""
         marks = plan.state.watermarks
         for entry in entries:
             mark = marks.get(entry.metadata.id.partition)
-            if mark is not None and _is_pending(entry) and entry.metadata.end_offset < mark.offset:
+            if mark is None or not _is_pending(entry) or entry.metadata.end_offset >= mark.offset:
+                continue
+            if dead_rows(entry, mark.leader_epochs, mark.offset) is None:
                 self._advance(entry.metadata.id)
 
     def _tasks(
@@ -325,7 +343,8 @@ class Engine:
                     "in what the tier holds; conversion stops before it"
                 )
                 break
-            finished.append(meta.id)
+            if each.to_offset > meta.end_offset:
+                finished.append(meta.id)
         return mark, tuple(entries), finished
 
     def _failed(self, each: SegmentRange, result: ConversionResult) -> str:

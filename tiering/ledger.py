@@ -7,7 +7,7 @@ without a ledger object does not exist. It is changed only by conditional writes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -16,7 +16,7 @@ from tiering.errors import BadInput, NotFound, StoreConflict
 from tiering.segments import SegmentId, SegmentMetadata
 from tiering.store import ObjectStore
 
-__all__ = ["Ledger", "LedgerEntry", "Quarantine", "SegmentState"]
+__all__ = ["Ledger", "LedgerEntry", "Quarantine", "SegmentState", "partition_of_key"]
 
 _VERSION: Final = 1
 _PREFIX: Final = "ledger/"
@@ -138,6 +138,12 @@ class Ledger:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._cache: dict[str, tuple[str, LedgerEntry]] = {}
+        self._damaged: dict[str, str] = {}
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """{key: what is wrong} of what the last scan found below `ledger/` and could not read."""
+        return self._damaged
 
     def create(self, entry: LedgerEntry) -> LedgerEntry:
         """Write a new entry; returns the one already there if the id exists."""
@@ -180,16 +186,33 @@ class Ledger:
         return self.update(segment, change)
 
     def scan(self) -> Iterator[LedgerEntry]:
-        """Every entry in the store, by key; unchanged ones come from memory."""
+        """Every entry in the store, by key; unchanged ones come from memory.
+
+        An object that is no entry is left out and named in `damaged`: it must not stop the others.
+        """
         seen: dict[str, tuple[str, LedgerEntry]] = {}
+        damaged: dict[str, str] = {}
         for info in self._store.list(_PREFIX):
             cached = self._cache.get(info.key)
             if cached is None or cached[0] != info.version:
                 try:
                     stored = self._store.get(info.key)
+                    entry = LedgerEntry.from_json(info.key, stored.data)
                 except NotFound:
                     continue
-                cached = (stored.version, LedgerEntry.from_json(info.key, stored.data))
+                except BadInput as error:
+                    damaged[info.key] = str(error)
+                    continue
+                cached = (stored.version, entry)
             seen[info.key] = cached
             yield cached[1]
-        self._cache = seen
+        self._cache, self._damaged = seen, damaged
+
+
+def partition_of_key(key: str) -> tuple[str, int] | None:
+    """(topic id, partition) that a key below `ledger/` names; None if it isn't one of ours."""
+    try:
+        segment = SegmentId.parse(key.removeprefix(_PREFIX).removesuffix(".json"))
+    except BadInput:
+        return None
+    return segment.topic_id, segment.partition

@@ -49,6 +49,7 @@ from tiering.conversion import convert_task
 from tiering.errors import NotFound, TransientError
 from tiering.record_columns import TableColumns, field_ids
 from tiering.store import ObjectStore, open_store
+from tiering.store.local import LocalStore
 from tiering.table_schema import raw_schema
 from tiering.tasks import ConversionResult, ConversionTask, DataFileEntry
 from tiering.watermarks import Watermark
@@ -458,6 +459,27 @@ def test_flipped_bit_is_corrupt_at_its_batch(place: Place) -> None:
     assert result.failure.position >= len(log) - len(made.batches[-1].encode())
     assert (result.entries, result.converted_to) == ((), 100)
     assert not place.data_files()
+
+
+def test_bit_flipped_on_the_way_is_read_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = segment()
+    made.store(place.store)
+    read, flips = LocalStore.get_range, iter([True])
+
+    def flipping(store: LocalStore, key: str, start: int, length: int) -> bytes:
+        data = read(store, key, start, length)
+        if key.endswith(".log") and next(flips, False):
+            data = data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+        return data
+
+    monkeypatch.setattr(LocalStore, "get_range", flipping)
+    result = convert_task(place.task(made))
+    assert next(flips, None) is None
+    assert result.failure is None
+    assert result.rows == len(made.rows())
+    assert len(place.data_files()) == len(result.entries)
 
 
 def test_old_format_is_corrupt_not_retried_for_ever(place: Place) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from engine_tiers import Tier, records, segment, tier_status
-from native_segments import aborted_entry, kafka_uuid
+from native_segments import Segment, aborted_entry, kafka_uuid
 
 from tiering.config import default_config
 from tiering.engine import Engine
@@ -112,6 +112,38 @@ def test_overlapping_copies_with_other_borders_give_each_offset_once(tier: Tier)
     assert set(tier.states()) == {SegmentState.CONVERTED}
 
 
+def test_an_unclean_election_below_the_watermark_stops_the_partition(tier: Tier) -> None:
+    first = segment(0, 101)
+    first.store(tier.store)
+    tier.settle()
+
+    def under_epoch_2(start: int, count: int) -> Segment:
+        made = segment(start, count, first, leader_epochs=((2, start),))
+        return replace(made, batches=[replace(b, epoch=2) for b in made.batches])
+
+    behind, above = under_epoch_2(50, 51), under_epoch_2(101, 20)
+    behind.store(tier.store)
+    above.store(tier.store)
+    reports = tier.settle()
+    problem = reports[-1].problems[f"{first.topic}-{first.partition}"]
+    assert "unclean leader election" in problem
+    assert behind.id.path in problem
+    assert tier.rows(first) == first.rows()
+    assert Ledger(tier.store).load(behind.id).state is SegmentState.UPLOADED
+
+
+def test_of_two_lineages_only_rows_of_the_newer_one_come_in(tier: Tier) -> None:
+    dead = segment(0, 101, leader_epochs=((1, 0),))
+    dead = replace(dead, batches=[replace(b, epoch=1) for b in dead.batches])
+    alive = segment(49, 80, dead, leader_epochs=((2, 49),))
+    alive = replace(alive, batches=[replace(b, epoch=2) for b in alive.batches])
+    dead.store(tier.store)
+    alive.store(tier.store)
+    assert tier.settle()[-1].problems == {}
+    assert tier.rows(dead) == [*dead.rows()[:49], *alive.rows()]
+    assert set(tier.states()) == {SegmentState.CONVERTED}
+
+
 def test_a_large_segment_becomes_several_files_with_every_offset_once(tier: Tier) -> None:
     large = segment(0, 900)
     large.store(tier.store)
@@ -150,6 +182,22 @@ def test_a_corrupt_segment_is_quarantined_where_it_lies_and_others_go_on(tier: T
     healed.store(tier.store)
     tier.settle()
     assert tier.rows(good) == [*good.rows(), *bad.rows()]
+
+
+def test_a_damaged_ledger_object_stops_its_partition_and_no_other(tier: Tier) -> None:
+    good, lost = segment(0, 50), segment(0, 50, partition=5)
+    lost = replace(lost, topic=good.topic, topic_id=good.topic_id)
+    later = segment(50, 30, lost)
+    for each in (good, lost, later):
+        each.store(tier.store)
+    whole = tier.store.get(lost.id.ledger_key).data
+    tier.store.put(lost.id.ledger_key, whole[:40])
+    reports = tier.settle()
+    assert tier.rows(good) == good.rows()
+    assert lost.id.ledger_key in reports[-1].problems[f"{good.topic}-5"]
+    tier.store.put(lost.id.ledger_key, whole)
+    assert tier.settle()[-1].problems == {}
+    assert tier.rows(good) == [*good.rows(), *lost.rows(), *later.rows()]
 
 
 def test_an_object_of_another_segment_is_refused(tier: Tier) -> None:
