@@ -7,13 +7,13 @@ memory for one run, and the tables' watermarks say what an earlier run has broug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from segment_reader import CorruptSegment, LocalTieredStorageLayout, NativeSegment
+from segment_reader import LocalTieredStorageLayout, NativeSegment, SegmentReaderError
 from tiering.engine import CycleReport, Engine, Tables
 from tiering.errors import BadInput, NotFound
 from tiering.ledger import LedgerEntry, Quarantine, SegmentState
@@ -23,6 +23,7 @@ from tiering.tasks import Converter
 __all__ = ["BackfillReport", "ForeignSegments", "backfill"]
 
 _LAYOUT: Final = "local_tiered_storage"
+_OFFSET_MAX: Final = 2**63 - 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,11 @@ class ForeignSegments:
             )
         entries = (_entry(layout, segment) for segment in found)
         self._entries = {entry.metadata.id: entry for entry in entries}
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """Nothing: what can't be read is listed as quarantined."""
+        return {}
 
     def scan(self) -> Iterator[LedgerEntry]:
         """Every segment."""
@@ -123,13 +129,17 @@ def _entry(layout: LocalTieredStorageLayout, segment: NativeSegment) -> LedgerEn
         segment_id=segment.segment_id,
     )
     quarantine: Quarantine | None = None
-    end_offset = segment.base_offset
+    # Nobody knows where an unreadable one ends: what no other copy holds from here on may be in it.
+    end_offset, size_bytes = _OFFSET_MAX, 0
     epochs: tuple[tuple[int, int], ...] = ()
     try:
         bounds = layout.bounds(segment)
+        size_bytes = layout.log(segment).size_bytes
         end_offset, epochs = bounds.end_offset, bounds.leader_epochs
-    except CorruptSegment as error:
+    except SegmentReaderError as error:
         quarantine = Quarantine(reason=error.reason, position=error.position)
+    except (OSError, ValueError) as error:
+        quarantine = Quarantine(reason=f"can't be read: {error}", position=0)
     return LedgerEntry(
         metadata=SegmentMetadata(
             id=identity,
@@ -138,7 +148,7 @@ def _entry(layout: LocalTieredStorageLayout, segment: NativeSegment) -> LedgerEn
             end_offset=end_offset,
             max_timestamp_ms=-1,
             broker_id=-1,
-            size_bytes=layout.log(segment).size_bytes,
+            size_bytes=size_bytes,
             leader_epochs=epochs,
         ),
         parts=(),
