@@ -90,6 +90,12 @@ def test_the_broker_gets_the_plug_in_s_class(compose: dict[str, Any]) -> None:
     assert source.exists()
 
 
+def test_the_broker_keeps_its_logs_in_its_volume(compose: dict[str, Any]) -> None:
+    broker = compose["services"]["kafka"]
+    mounts = [volume.split(":")[1] for volume in broker["volumes"]]
+    assert broker["environment"]["KAFKA_LOG_DIRS"] in mounts
+
+
 def test_no_secret_is_written_down(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for key, value in (service.get("environment") or {}).items():
