@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,20 +20,6 @@ def java_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compile_client(tmp_path_factory.mktemp("stock-client"))
 
 
-@pytest.fixture(scope="module")
-def new_tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], RealTier]]:
-    """Makes tiers that are stopped at the end of the module, whatever runs of them."""
-    made: list[RealTier] = []
-
-    def make() -> RealTier:
-        made.append(RealTier(tmp_path_factory.mktemp("tier")))
-        return made[-1]
-
-    yield make
-    for tier in made:
-        tier.close()
-
-
 @pytest.fixture(scope="session")
 def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealTier]:
     """Broker and service; the engine is started by the first test that needs tables."""
@@ -48,19 +34,39 @@ def java(tier: RealTier, java_classpath: str) -> Iterator[StockClient]:
 
 
 @pytest.fixture(scope="session")
-def written(tier: RealTier, java: StockClient, java_classpath: str) -> Mapping[str, WrittenTopic]:
+def first_written(tier: RealTier) -> Mapping[str, WrittenTopic]:
+    """The topics that are quick to make: enough for who converts them again and again."""
+    makers: list[Callable[[], WrittenTopic]] = [
+        lambda: workloads.interleaved_transactions(tier),
+        lambda: workloads.small_segments(tier, "small-segments"),
+        lambda: workloads.log_append_time(tier),
+    ]
+    return _write(tier, makers)
+
+
+@pytest.fixture(scope="session")
+def written(
+    tier: RealTier,
+    java: StockClient,
+    java_classpath: str,
+    first_written: Mapping[str, WrittenTopic],
+) -> Mapping[str, WrittenTopic]:
     """What was acknowledged, by topic; all of it is in the tier and off the broker's disk."""
     with StockClient(java_classpath, tier.bootstrap_servers) as beside:
         makers: list[Callable[[], WrittenTopic]] = [
             lambda: workloads.tiny_transactions(tier, beside),
             lambda: workloads.one_record_batches(tier, ONE_RECORD_BATCHES),
             lambda: workloads.odd_records(tier, java),
-            lambda: workloads.log_append_time(tier),
-            lambda: workloads.interleaved_transactions(tier),
             lambda: workloads.compacted(tier),
         ]
-        with ThreadPoolExecutor(len(makers)) as pool:
-            topics = [job.result() for job in [pool.submit(make) for make in makers]]
+        return {**first_written, **_write(tier, makers)}
+
+
+def _write(
+    tier: RealTier, makers: Sequence[Callable[[], WrittenTopic]]
+) -> Mapping[str, WrittenTopic]:
+    with ThreadPoolExecutor(len(makers)) as pool:
+        topics = [job.result() for job in [pool.submit(make) for make in makers]]
     for topic in topics:
         workloads.seal(tier, topic)
     for topic in topics:

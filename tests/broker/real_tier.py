@@ -52,6 +52,20 @@ class TierProcess:
         self._ready = directory / f"{name}.ready"
         self.log_path = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._session = 0
+
+    def relatives(self) -> dict[int, str]:
+        """Process id -> command of what runs in the session it was last started in."""
+        found = {}
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (directory / "stat").read_text().rpartition(")")[2].split()
+                command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:  # it has just ended
+                continue
+            if int(stat[3]) == self._session and stat[0] != "Z":
+                found[int(directory.name)] = command
+        return found
 
     @property
     def running(self) -> bool:
@@ -72,7 +86,9 @@ class TierProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                start_new_session=True,
             )
+        self._session = self._process.pid
         if wait:
             self.wait_ready()
 

@@ -35,6 +35,9 @@ record ServiceAnswer(int status, HttpHeaders headers, byte[] body) {
     /** Status and the beginning of the body, on one line, for messages. */
     String describe() {
         String text = head(SHOWN_BYTES_MAX).replaceAll("[^\\x20-\\x7e]+", " ").strip();
+        if (text.isEmpty() && status == 401) {
+            text = "the service has another token than this broker"; // a body is not waited for
+        }
         return "status " + status + (text.isEmpty() ? "" : ": " + text);
     }
 
