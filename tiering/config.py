@@ -131,14 +131,14 @@ def default_config(
     Store: `<directory>/store`; catalog: SQLite in `<directory>/catalog.db`; token:
     `<directory>/token`.
     """
-    store = store or str(directory / "store")
+    store = _absolute(store or str(directory / "store"))
     service = service or ServiceConfig(token_file=str(directory / "token"))
     catalog = {"uri": catalog_uri or f"sqlite:///{directory / 'catalog.db'}"}
     if catalog["uri"].startswith(("http://", "https://")):
         catalog["type"] = "rest"
     return TierConfig(
         store=store,
-        warehouse=warehouse or warehouse_of(store),
+        warehouse=_absolute(warehouse) if warehouse else warehouse_of(store),
         catalog=catalog,
         namespace=namespace,
         service=service,
@@ -151,6 +151,11 @@ def warehouse_of(store: str) -> str:
     return store.partition("?")[0].rstrip("/") + "/warehouse"
 
 
+def _absolute(place: str) -> str:
+    """A local path as an absolute one: tables remember where their files are, from anywhere."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
 def load_config(path: Path) -> TierConfig:
     """Read a TOML file; every fault is a BadInput that names file and key."""
     try:
@@ -159,6 +164,9 @@ def load_config(path: Path) -> TierConfig:
         raise BadInput(f"{path}: can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML: {error}") from error
+    for key in ("store", "warehouse"):
+        if isinstance(raw.get(key), str) and raw[key]:
+            raw[key] = _absolute(raw[key])
     if isinstance(raw.get("store"), str):
         raw.setdefault("warehouse", warehouse_of(raw["store"]))
     try:

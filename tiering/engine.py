@@ -178,10 +178,14 @@ class Engine:
         problems: dict[str, str],
     ) -> list[TopicPlan]:
         plans = []
+        unknown: set[str] = set()
         for topic, topic_id, group in _pending_topics(entries):
+            if topic in unknown:
+                continue  # a younger topic must not take the name before the older one's table
             try:
                 state = self._tables.ensure(topic, topic_id)
             except (TieringError, OSError) as error:
+                unknown.add(topic)
                 problems[topic] = str(error)
                 _log.warning("topic %s: %s", topic, error)
                 continue

@@ -61,6 +61,17 @@ def test_the_default_lives_in_one_directory(tmp_path: Path) -> None:
     assert config.catalog["uri"] == f"sqlite:///{tmp_path / 'catalog.db'}"
 
 
+def test_relative_places_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table keeps its location, and is read from other directories."""
+    monkeypatch.chdir(tmp_path)
+    text = WHOLE.replace("s3://lake/tier?endpoint=http://127.0.0.1:9000", "./tier")
+    for config in (default_config(tmp_path, store="tier"), load_config(written(tmp_path, text))):
+        assert config.store == str(tmp_path / "tier")
+        assert config.warehouse == str(tmp_path / "tier" / "warehouse")
+    elsewhere = default_config(tmp_path, store="tier", warehouse="tables")
+    assert elsewhere.warehouse == str(tmp_path / "tables")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -9,9 +9,10 @@ import pytest
 from engine_tiers import Tier, records, segment, tier_status
 from native_segments import Segment, aborted_entry, kafka_uuid
 
+from tiering.commit import TableState
 from tiering.config import default_config
 from tiering.engine import Engine
-from tiering.errors import NotFound
+from tiering.errors import NotFound, TransientError
 from tiering.ledger import Ledger, SegmentState
 from tiering.tables import CatalogTables
 
@@ -246,6 +247,30 @@ def test_a_topic_made_again_gets_a_table_of_its_own(tier: Tier) -> None:
     tables = CatalogTables(tier.config)
     current = tables.catalog.load_table(tables.identifier(old.topic))
     assert current.properties["onecopy.topic-id"] == new.topic_id
+
+
+def test_an_outage_does_not_let_a_younger_topic_take_the_name_first(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = segment(0, 50)
+    younger = segment(0, 30, topic_id=kafka_uuid())
+    for uploaded_at_ms, each in enumerate((former, younger)):
+        each.store(tier.store)
+        Ledger(tier.store).update(
+            each.id, lambda e, at=uploaded_at_ms: replace(e, uploaded_at_ms=at)
+        )
+    ensure, outages = CatalogTables.ensure, iter([True])
+
+    def failing(tables: CatalogTables, topic: str, topic_id: str) -> TableState:
+        if topic_id == former.topic_id and next(outages, False):
+            raise TransientError("the catalog is out")
+        return ensure(tables, topic, topic_id)
+
+    monkeypatch.setattr(CatalogTables, "ensure", failing)
+    tier.settle()
+    tables = CatalogTables(tier.config)
+    assert tables.table(former.topic, younger.topic_id).name() == tables.identifier(former.topic)
+    assert (tier.rows(former), tier.rows(younger)) == (former.rows(), younger.rows())
 
 
 def test_a_table_rolled_back_by_somebody_stops_and_says_so(tier: Tier) -> None:
