@@ -152,8 +152,16 @@ def warehouse_of(store: str) -> str:
 
 
 def _absolute(place: str) -> str:
-    """A local path as an absolute one: tables remember where their files are, from anywhere."""
-    return place if "://" in place else str(Path(place).absolute())
+    """A local path as an absolute one: tables remember where their files are, from anywhere.
+
+    Raises BadInput for a path that means another place where it is taken for a URL.
+    """
+    if "://" in place:
+        return place
+    path = str(Path(place).absolute())
+    if "%" in path or "?" in path:
+        raise BadInput(f"{path}: choose a directory without '%' and '?': tables name it in URLs")
+    return path
 
 
 def load_config(path: Path) -> TierConfig:

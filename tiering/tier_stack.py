@@ -82,8 +82,13 @@ class TierStack:
         When one part doesn't start, the others are stopped and the error is raised: BadInput for
         settings that can't work or a directory in use, TransientError otherwise.
         """
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._take_directory()
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_directory()
+        except OSError as error:
+            raise BadInput(
+                f"{self.directory}: can't be used as a directory: {error.strerror}"
+            ) from error
         try:
             self._start(announce)
         except BaseException:

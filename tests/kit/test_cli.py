@@ -56,6 +56,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(
         (["read", "t", "--partition", "0", "--timestamp", "soon"], "ISO 8601"),
         (["read", "t", "--partition", "0", "--offset", "1", "--timestamp", "1"], "not allowed"),
         (["doctor"], "BOOTSTRAP"),
+        (["demo", "--records", "1"], "1,000 or more"),
         (["status", "--dir", "a", "--config", "b"], "not allowed"),
     ],
 )
@@ -66,6 +67,18 @@ def test_usage_errors_exit_with_2(
         main(arguments)
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_directory_that_cannot_be_made_is_bad_input(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main([command, "--dir", str(file)]) == 2
+    assert (
+        capsys.readouterr().err == f"onecopy: {file}: can't be used as a directory: File exists\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["read", "t", "--partition", "0"]])

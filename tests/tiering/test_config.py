@@ -72,6 +72,12 @@ def test_relative_places_become_absolute(tmp_path: Path, monkeypatch: pytest.Mon
     assert elsewhere.warehouse == str(tmp_path / "tables")
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a?b"])
+def test_a_directory_that_urls_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="choose a directory without"):
+        default_config(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
@@ -13,11 +14,18 @@ from tiering.cli.output import WIDTH_IN_PIPES
 
 __all__ = ["add_arguments", "run"]
 
+_RECORDS_MIN: Final = 1_000  # so that every partition of every topic gets some
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `onecopy demo --help`."""
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the results as JSON")
-    parser.add_argument("--records", type=int, metavar="N", help="produced in all (over 1,000,000)")
+    parser.add_argument(
+        "--records",
+        type=_records,
+        metavar="N",
+        help=f"produced in all, {_RECORDS_MIN:,} or more (default: over 1,000,000)",
+    )
     parser.add_argument("--store", metavar="URL", help="s3:// URL (default: a temporary directory)")
 
 
@@ -31,3 +39,11 @@ def run(options: argparse.Namespace) -> int:
     with ending_on_signals():
         equal = run_demo(DemoOptions(**given), console)
     return OK if equal else FAILED
+
+
+def _records(text: str) -> int:
+    if not text.isdecimal() or int(text) < _RECORDS_MIN:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number of {_RECORDS_MIN:,} or more"
+        )
+    return int(text)
