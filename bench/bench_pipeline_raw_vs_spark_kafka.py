@@ -16,6 +16,9 @@ The rival is Spark's Kafka source with its defaults, appended to an Iceberg tabl
 columns (hadoop catalog), from its local log: wall time of the append; CPU seconds of its processes
 and of the broker. It does not wait for the disk, and leaves no tiered copy behind.
 
+Before each part free memory is touched once (`touched_memory`). A first run over a topic of the
+same size warms all JVMs up.
+
 Rows named `without_hop` compare the conversion alone: a cluster that tiers anyway pays for the hop
 whether there is a table or not.
 """
@@ -38,6 +41,7 @@ from bench.records import LARGE
 from bench.results import BenchResult
 from bench.rival_spark import RIVAL_VERSION, SparkRival
 from bench.tiered_topic import TieredTopic
+from bench.touched_memory import touch_memory
 from spark_ext.conversion_job import SparkConverter
 from spark_ext.session import SessionOptions
 from tiering.config import TierConfig, default_config
@@ -96,13 +100,14 @@ class Contest:
         """The rival first, then ours; nothing stays behind but the topic."""
         return Run(
             rival=self._read_by_rival(topic),
-            hop=timed_processes(topic.hand_over, trees=[self._broker, self._service]),
+            hop=self._hand_over(topic),
             conversion=self._convert(topic),
         )
 
     def _read_by_rival(self, topic: TieredTopic) -> Timed:
         rival, table = self._rival, self._rival.table(topic.name)
         rival.ask("create", table=table)
+        touch_memory()
         timed = timed_processes(
             lambda: rival.ask("append", table=table, topic=topic.name, ends=topic.ends),
             trees=[rival.pid, self._broker],
@@ -110,6 +115,10 @@ class Contest:
         assert rival.ask("count", table=table)["rows"] == sum(topic.ends.values())
         rival.ask("drop", table=table)
         return timed
+
+    def _hand_over(self, topic: TieredTopic) -> Timed:
+        touch_memory()
+        return timed_processes(topic.hand_over, trees=[self._broker, self._service])
 
     def _convert(self, topic: TieredTopic) -> Timed:
         """One cycle over the topic's segments, into a catalog of its own."""
@@ -122,6 +131,7 @@ class Contest:
         # A first look converts nothing: a partition's first segment is taken at the second one.
         assert engine.run_cycle().idle
         rows: list[int] = []
+        touch_memory()
         timed = timed_processes(
             lambda: rows.append(engine.run_cycle().rows), trees=_spark_jvm(), with_self=True
         )
