@@ -116,6 +116,8 @@ class Engine:
         reached: called with the name of each step as it is passed; a crash test kills the
             process there.
         split: turns a task over a large segment into several.
+        bytes_max: native bytes that one cycle takes, shared by the partitions that have some to
+            convert; but of each at least one segment.
     """
 
     def __init__(
@@ -178,6 +180,7 @@ class Engine:
         problems: dict[str, str],
     ) -> list[TopicPlan]:
         plans = []
+        bytes_max = self._bytes_max // max(1, _count_pending_partitions(entries))
         unknown: set[str] = set()
         for topic, topic_id, group in _pending_topics(entries):
             if topic in unknown:
@@ -192,7 +195,7 @@ class Engine:
             if state.flagged is not None:
                 problems[topic] = state.flagged
                 continue
-            plan = self._plan_topic(topic, topic_id, state, group, seen)
+            plan = self._plan_topic(topic, topic_id, state, group, seen, max(1, bytes_max))
             for partition in plan.partitions:
                 if partition.stall is not None:
                     problems[f"{topic}-{partition.partition}"] = partition.stall.reason
@@ -207,6 +210,7 @@ class Engine:
         state: TableState,
         entries: Iterable[LedgerEntry],
         seen: frozenset[SegmentId],
+        bytes_max: int,
     ) -> TopicPlan:
         partitions = []
         for partition, group in sorted(group_by_partition(entries).items()):
@@ -214,9 +218,7 @@ class Engine:
             unreadable = self._unreadable(topic_id, partition, mark)
             partitions.append(
                 unreadable
-                or plan_partition(
-                    partition, group, mark, seen_before=seen, bytes_max=self._bytes_max
-                )
+                or plan_partition(partition, group, mark, seen_before=seen, bytes_max=bytes_max)
             )
         return TopicPlan(topic=topic, topic_id=topic_id, state=state, partitions=tuple(partitions))
 
@@ -374,6 +376,12 @@ class Engine:
 
 def _is_pending(entry: LedgerEntry) -> bool:
     return entry.state is SegmentState.UPLOADED and not entry.delete_requested
+
+
+def _count_pending_partitions(entries: Iterable[LedgerEntry]) -> int:
+    return len(
+        {(e.metadata.id.topic_id, e.metadata.id.partition) for e in entries if _is_pending(e)}
+    )
 
 
 def _pending_topics(

@@ -162,6 +162,15 @@ def test_the_byte_limit_spreads_a_backlog_over_cycles(tier: Tier) -> None:
     assert [engine.run_cycle().segments for _ in range(5)] == [0, 1, 1, 1, 0]
 
 
+def test_partitions_share_the_byte_limit_of_a_cycle(tier: Tier) -> None:
+    first = segment(0, 50)
+    parts = [segment(50 * i, 50, first, partition=p) for p in (0, 1) for i in range(4)]
+    for each in parts:
+        each.store(tier.store)
+    engine = tier.engine(bytes_max=3 * max(len(s.log) for s in parts))
+    assert [engine.run_cycle().segments for _ in range(4)] == [0, 4, 4, 0]
+
+
 def test_a_corrupt_segment_is_quarantined_where_it_lies_and_others_go_on(tier: Tier) -> None:
     good, bad = segment(0, 50), segment(50, 30, partition=5)
     bad = replace(bad, topic=good.topic, topic_id=good.topic_id)
