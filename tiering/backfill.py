@@ -28,9 +28,14 @@ _OFFSET_MAX: Final = 2**63 - 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReport:
-    """What a backfill brought, and what stopped a topic or partition."""
+    """What a backfill brought, and what stopped a topic or partition.
+
+    `already` counts segments below their partition's watermark: an earlier run has brought them,
+    or the tier began behind them and can't take them any more.
+    """
 
     segments: int
+    already: int
     rows: int
     commits: int
     problems: dict[str, str]
@@ -106,18 +111,23 @@ def backfill(
         layout=_LAYOUT,
         path_of=_path_of,
     )
-    segments = rows = commits = 0
+    segments = already = rows = commits = 0
     for cycle in count():
         report = engine.run_cycle()
         progress(report)
         segments += report.segments
+        already += report.settled
         rows += report.rows
         commits += report.commits
         # The first look only lists what the second may step over holes to.
         if cycle and report.commits == 0:
             break
     return BackfillReport(
-        segments=segments, rows=rows, commits=commits, problems=dict(report.problems)
+        segments=segments,
+        already=already,
+        rows=rows,
+        commits=commits,
+        problems=dict(report.problems),
     )
 
 

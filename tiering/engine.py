@@ -93,9 +93,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """What one cycle did. `problems` maps a topic or `topic-partition` to what stops it."""
+    """What one cycle did.
+
+    `settled` counts segments that were found to lie wholly below their watermark; `problems` maps
+    a topic or `topic-partition` to what stops it.
+    """
 
     segments: int = 0
+    settled: int = 0
     rows: int = 0
     native_bytes: int = 0
     commits: int = 0
@@ -145,11 +150,13 @@ class Engine:
         self._new_cycle_id = new_cycle_id
         self._reached = reached
         self._seen: frozenset[SegmentId] = frozenset()
+        self._settled = 0
 
     def run_cycle(self) -> CycleReport:
         """One cycle over all topics. Raises TransientError when store or Spark is out."""
         entries = list(self._ledger.scan())
         seen, self._seen = self._seen, frozenset(e.metadata.id for e in entries)
+        self._settled = 0
         problems: dict[str, str] = dict(self._ledger.damaged)
         plans = self._plan(entries, seen, problems)
         tasks, owners = self._tasks(plans)
@@ -166,6 +173,7 @@ class Engine:
                 _log.warning("topic %s: %s", plan.topic, error)
         return CycleReport(
             segments=len(done),
+            settled=self._settled,
             rows=sum(r.rows for r in results),
             native_bytes=sum(r.native_bytes for r in results),
             commits=commits,
@@ -242,6 +250,7 @@ class Engine:
                 continue
             if dead_rows(entry, mark.leader_epochs, mark.offset) is None:
                 self._advance(entry.metadata.id)
+                self._settled += 1
 
     def _tasks(
         self, plans: Sequence[TopicPlan]

@@ -71,3 +71,16 @@ def test_what_an_unreadable_segment_may_hold_is_not_stepped_over(tmp_path: Path)
     assert plan.ranges == ()
     assert plan.stall is not None
     assert plan.stall.offset == 20
+
+
+def test_segments_below_the_watermark_are_counted_not_passed_over_silently(tmp_path: Path) -> None:
+    tier, root = Tier(default_config(tmp_path)), tmp_path / "kafka-tiered-storage"
+    first = segment(0, 50)
+    later = segment(50, 50, first)
+    later.store(tier.store)
+    tier.settle()  # the tier has begun at offset 50
+    put(root, first)
+    put(root, later)
+    report = run(root, tier)
+    assert (report.segments, report.already, report.rows) == (0, 2, 0)
+    assert tier.rows(first) == later.rows()

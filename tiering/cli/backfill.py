@@ -45,6 +45,11 @@ def run(options: argparse.Namespace) -> int:
         print_json(report)
         return done.returncode
     print(f"{report['segments']} segments, {report['rows']:,} rows, {report['commits']} commits")
+    if report["already"]:
+        print(
+            f"{report['already']} segments lie below the tables' watermarks: an earlier run has "
+            "brought them, or the tier began behind them (backfill first, then tier)"
+        )
     for where, problem in sorted(report["problems"].items()):
         print(f"{where}: {problem}")
     return done.returncode
