@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from tiering.doctor import (
@@ -23,6 +23,10 @@ from tiering.errors import BadInput, TransientError
 __all__ = ["examine_cluster"]
 
 _TIMEOUT_S: Final = 10.0
+_UNREACHED: Final = (
+    "; is HOST:PORT a Kafka listener that this machine reaches, and does it need TLS or SASL "
+    "settings (--client-config)?"
+)
 
 
 def examine_cluster(
@@ -114,4 +118,6 @@ def _kafka_errors(bootstrap_servers: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise TransientError(f"Kafka at {bootstrap_servers}: {error.args[0].str()}") from error
+        what = error.args[0]
+        hint = _UNREACHED if what.code() == KafkaError._TRANSPORT else ""
+        raise TransientError(f"Kafka at {bootstrap_servers}: {what.str()}{hint}") from error

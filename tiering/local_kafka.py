@@ -29,7 +29,7 @@ from tiering.broker_properties import (
     to_text,
 )
 from tiering.child_process import guarded
-from tiering.errors import FatalError, TransientError
+from tiering.errors import BadInput, FatalError, TransientError
 from tiering.jars import class_path, java_command, kafka_jars
 from tiering.supervisor import log_tail
 
@@ -117,10 +117,15 @@ class LocalKafka:
     def start(self, timeout_s: float = 90.0) -> Self:
         """Format the storage if that wasn't done, start, and wait until clients are served.
 
-        Raises TransientError with the log's tail if the broker ends or doesn't serve in time.
+        Raises BadInput when its port is taken, TransientError with the log's tail if the broker
+        ends or doesn't serve in time.
         """
         if self.pid is not None:
             raise FatalError(f"the broker in {self.directory} runs already (process {self.pid})")
+        if is_listening(self.port):
+            raise BadInput(
+                f"port {self.port} is in use: choose another for Kafka, or 0 for one that is free"
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(_LOGGING)

@@ -66,6 +66,7 @@ class Child:
         self._started_at = 0.0
         self._failures = 0
         self._start_at: float | None = None
+        self._log_start = 0  # its log may hold earlier runs
 
     @property
     def pid(self) -> int | None:
@@ -79,6 +80,7 @@ class Child:
         spec.log_file.parent.mkdir(parents=True, exist_ok=True)
         _put_aside(spec.log_file)
         with spec.log_file.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 guarded(spec.command),
                 stdin=subprocess.DEVNULL,
@@ -151,8 +153,12 @@ class Child:
         return self._process.poll() if self._process else None
 
     def _failure(self, what: str) -> Exception:
-        kind = BadInput if self._code() == _EXIT_BAD_INPUT else TransientError
-        return kind(f"{what}; see {self.spec.log_file}:\n{log_tail(self.spec.log_file)}")
+        if self._code() == _EXIT_BAD_INPUT:
+            # Such a child has ended with one line for people; the rest isn't their concern.
+            said = log_tail(self.spec.log_file, 1, start=self._log_start)
+            return BadInput(said.removeprefix("onecopy ") or what)
+        tail = log_tail(self.spec.log_file, start=self._log_start)
+        return TransientError(f"{what}; see {self.spec.log_file}:\n{tail}")
 
 
 class Supervisor:
@@ -187,11 +193,11 @@ class Supervisor:
         self.children = []
 
 
-def log_tail(path: Path, lines: int = 15) -> str:
-    """The last lines of a log."""
+def log_tail(path: Path, lines: int = 15, *, start: int = 0) -> str:
+    """The last lines of a log, none of them from before the byte `start`."""
     try:
         with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            log.seek(max(start, path.stat().st_size - _TAIL_BYTES))
             text = log.read().decode(errors="replace")
     except OSError:
         return "(no log)"

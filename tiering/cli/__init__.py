@@ -138,4 +138,6 @@ def _line(error: Exception) -> str:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{error}: install onecopy[kafka,duckdb] for all that the commands can use"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror} (set {DEBUG_VARIABLE}=1 for more)"
     return f"{type(error).__name__}: {error} (set {DEBUG_VARIABLE}=1 for more)"

@@ -6,10 +6,11 @@ import argparse
 import shutil
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tiering.cli.exit_codes import OK
 from tiering.cli.output import print_json
-from tiering.errors import TransientError
+from tiering.errors import BadInput, TransientError
 
 __all__ = ["add_arguments", "run"]
 
@@ -36,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
     from tiering.broker_plugin.build import PluginBuildError
     from tiering.local_kafka import RemoteStorage, onecopy_settings
 
+    if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).hostname:
+        raise BadInput(f"--url {options.url}: give http://HOST:PORT or https://HOST:PORT")
     try:
         jar = jar_path()
     except PluginBuildError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from tiering.cli.exit_codes import OK
 from tiering.cli.output import print_json
@@ -12,6 +13,8 @@ from tiering.config import default_config
 from tiering.tier_stack import TierStack
 
 __all__ = ["add_arguments", "run"]
+
+_PORT_MAX: Final = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", default="kafka", help="of the tables (default: %(default)s)")
     parser.add_argument(
-        "--kafka-port", type=int, default=0, metavar="PORT", help="0 takes a free one"
+        "--kafka-port", type=_port, default=0, metavar="PORT", help="0 takes a free one"
     )
     parser.add_argument(
         "--kafka-property",
@@ -71,7 +74,14 @@ def _print(stack: TierStack) -> None:
     print(f"namespace   {where['namespace']}")
     print(f"store       {where['store']}")
     print(f"logs        {Path(where['dir']) / 'logs'}")
-    print("Topics with remote.storage.enable=true are tiered. Ctrl-C stops it.", flush=True)
+    print("Topics with remote.storage.enable=true are tiered, segment by segment as they roll")
+    print("(local.retention.ms=1000 on a topic makes that quick). Ctrl-C stops it.", flush=True)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to {_PORT_MAX})")
+    return int(text)
 
 
 def _property(text: str) -> tuple[str, str]:

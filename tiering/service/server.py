@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 from pathlib import Path
 
 import uvicorn
@@ -51,6 +52,8 @@ class ServiceServer(uvicorn.Server):
                 f"{host} is not a loopback address: give a TLS certificate and key, or say that "
                 "the network between the brokers and this service is trusted"
             )
+        if tls_cert is not None and tls_key is not None:
+            _check_tls(tls_cert, tls_key)
         super().__init__(
             uvicorn.Config(
                 build_app(store, token, limits),
@@ -156,6 +159,17 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_tls(cert: Path, key: Path) -> None:
+    """Raises BadInput for files that can't be served with."""
+    for path in (cert, key):
+        if not os.access(path, os.R_OK):
+            raise BadInput(f"TLS: {path}: no such file, or it can't be read")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"TLS: {cert} and {key}: not a certificate and its key: {error}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
