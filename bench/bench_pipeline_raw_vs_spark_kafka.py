@@ -107,7 +107,7 @@ class Contest:
     def _read_by_rival(self, topic: TieredTopic) -> Timed:
         rival, table = self._rival, self._rival.table(topic.name)
         rival.ask("create", table=table)
-        touch_memory()
+        touch_memory(self._tier.directory)
         timed = timed_processes(
             lambda: rival.ask("append", table=table, topic=topic.name, ends=topic.ends),
             trees=[rival.pid, self._broker],
@@ -117,7 +117,7 @@ class Contest:
         return timed
 
     def _hand_over(self, topic: TieredTopic) -> Timed:
-        touch_memory()
+        touch_memory(self._tier.directory)
         return timed_processes(topic.hand_over, trees=[self._broker, self._service])
 
     def _convert(self, topic: TieredTopic) -> Timed:
@@ -131,7 +131,7 @@ class Contest:
         # A first look converts nothing: a partition's first segment is taken at the second one.
         assert engine.run_cycle().idle
         rows: list[int] = []
-        touch_memory()
+        touch_memory(self._tier.directory)
         timed = timed_processes(
             lambda: rows.append(engine.run_cycle().rows), trees=_spark_jvm(), with_self=True
         )
