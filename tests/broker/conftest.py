@@ -38,7 +38,7 @@ def first_written(tier: RealTier) -> Mapping[str, WrittenTopic]:
     """The topics that are quick to make: enough for who converts them again and again."""
     makers: list[Callable[[], WrittenTopic]] = [
         lambda: workloads.interleaved_transactions(tier),
-        lambda: workloads.small_segments(tier, "small-segments"),
+        lambda: workloads.small_segments(tier, "small-segments", partitions=10),
         lambda: workloads.log_append_time(tier),
     ]
     return _write(tier, makers)

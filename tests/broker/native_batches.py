@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from real_tier import RealTier
 
-__all__ = ["Batch", "borders", "native_batches"]
+__all__ = ["Batch", "batches_of", "borders", "native_batches"]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NO_RECORDS = 61
@@ -45,7 +45,7 @@ def native_batches(tier: RealTier, topic: str, partition: int) -> Iterator[Batch
     """All batches of a partition, from the native logs in the store."""
     for entry in tier.entries(topic):
         if entry.metadata.id.partition == partition:
-            yield from _batches(tier.path_of(entry.metadata.id.log_key).read_bytes())
+            yield from batches_of(tier.path_of(entry.metadata.id.log_key).read_bytes())
 
 
 def borders(tier: RealTier, topic: str, partition: int) -> list[int]:
@@ -57,16 +57,21 @@ def borders(tier: RealTier, topic: str, partition: int) -> list[int]:
     return sorted(offsets)
 
 
-def _batches(log: bytes) -> Iterator[Batch]:
+def batches_of(log: bytes) -> list[Batch]:
+    """The batches of one log."""
+    found = []
     at = 0
     while at < len(log):
         base, length, _, _, _, attributes, delta, *_, count = HEADER.unpack_from(log, at)
-        yield Batch(
-            position=at,
-            size=length + 12,
-            base_offset=base,
-            last_offset=base + delta,
-            attributes=attributes,
-            count=count,
+        found.append(
+            Batch(
+                position=at,
+                size=length + 12,
+                base_offset=base,
+                last_offset=base + delta,
+                attributes=attributes,
+                count=count,
+            )
         )
         at += length + 12
+    return found

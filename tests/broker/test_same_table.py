@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import workloads
 from acknowledged import READ_COMMITTED, WrittenTopic, hashed
 from librdkafka_reads import read_partition
 from polling import eventually
@@ -176,3 +177,38 @@ def test_kafka_reads_on_after_conversion(
             fetch=1 << 20,
         )
         partition.expected(READ_COMMITTED).check_all([hashed(r) for r in records])
+
+
+def test_a_topic_that_is_deleted_and_made_again(
+    tier: RealTier, readers: Mapping[str, OffsetReader], catalog: Catalog
+) -> None:
+    """The new topic id gets the table's name; the former rows stay under `<name>__<id8>`."""
+    name = "made-again"
+    contents = []
+    for segments in (3, 2):
+        topic = workloads.small_segments(tier, name, partitions=1, segments=segments)
+        workloads.seal(tier, topic)
+        tier.wait_tiered(name, topic.ends, 60)
+        contents.append(expected(topic, 0))
+        eventually(
+            lambda topic=topic: reader_at(tier, catalog, name, topic.ends),
+            60,
+            what=f"{name} is in its table",
+            details=tier.engine.tail,
+        )
+        if segments == 3:
+            tier.kafka.delete_topic(name)
+            eventually(
+                lambda: not tier.entries(name) and not tier.kafka.local_segments(name),
+                60,
+                what="the topic is gone",
+            )
+    tables = [i for i in catalog.list_tables(tier.config.namespace) if i[1].startswith("made__")]
+    former = next(i for i in tables if i[1] != table_name(name))
+    assert len(tables) == 2
+    for identifier, wanted in (
+        (former, contents[0]),
+        ((tier.config.namespace, table_name(name)), contents[1]),
+    ):
+        rows = catalog.load_table(identifier).scan().to_arrow().sort_by("kafka_offset")
+        assert_same(compared(rows), wanted, ".".join(identifier))

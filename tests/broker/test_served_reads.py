@@ -46,6 +46,12 @@ def targets(tier: RealTier, topic: WrittenTopic, partition: int) -> list[int]:
     return sorted({*edges[::step], *edges[-3:]})
 
 
+def readable(topic: WrittenTopic, isolation: str) -> range:
+    """The partitions that are read whole: all, but of a million batches only once."""
+    once = topic.name == "one-record-batches" and isolation == READ_UNCOMMITTED
+    return range(1 if once else len(topic.partitions))
+
+
 def partitions(topic: WrittenTopic) -> range:
     """The partitions whose offsets are sought: of many alike, two."""
     return range(min(2, len(topic.partitions)))
@@ -103,7 +109,8 @@ def test_librdkafka_reads_whole_partitions(
 ) -> None:
     topic = written[name]
     fetches = (1024 * KIB,) if name in LARGE_TOPICS else (1, 20 * KIB, 1024 * KIB)
-    for number, partition in enumerate(topic.partitions):
+    for number in readable(topic, isolation):
+        partition = topic.partitions[number]
         expected = partition.expected(isolation)
         for fetch in fetches:
             records = read_partition(
@@ -125,7 +132,8 @@ def test_java_reads_whole_partitions(
 ) -> None:
     topic = written[name]
     fetches = (1024 * KIB,) if name in LARGE_TOPICS else (1, 20 * KIB, 1024 * KIB)
-    for number, partition in enumerate(topic.partitions):
+    for number in readable(topic, isolation):
+        partition = topic.partitions[number]
         expected = partition.expected(isolation)
         for fetch in fetches:
             found = java.read(name, number, partition.end_offset, isolation, fetch=fetch)
