@@ -9,12 +9,14 @@ import pytest
 from engine_tiers import Tier, records, segment, tier_status
 from native_segments import Segment, aborted_entry, kafka_uuid
 
+from tiering.cli import main
 from tiering.commit import TableState
 from tiering.config import default_config
 from tiering.engine import Engine
 from tiering.errors import NotFound, TransientError
 from tiering.ledger import Ledger, SegmentState
 from tiering.tables import CatalogTables
+from tiering.tier_stack import CONFIG_FILE
 
 STEPS = ("planned", "converted", "committed", "settled")
 
@@ -315,3 +317,21 @@ def test_status_shows_what_is_pending_and_what_is_done(tier: Tier) -> None:
 def test_a_topic_without_a_table_is_told_as_not_found(tier: Tier) -> None:
     with pytest.raises(NotFound):
         CatalogTables(tier.config).table("orders", kafka_uuid())
+
+
+def test_retry_lifts_a_quarantine_and_the_segment_comes_in(
+    tier: Tier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = segment(0, 50)
+    bad.store(tier.store, b"\0" * len(bad.log))
+    tier.settle()
+    (tmp_path / CONFIG_FILE).write_text(tier.config.to_json())
+    assert main(["retry", "no-such-topic", "--dir", str(tmp_path)]) != 0
+    assert "holds no segments of topic no-such-topic" in capsys.readouterr().err
+    tier.store.put(bad.id.log_key, bad.log)
+    tier.settle()
+    assert tier.rows(bad) == []
+    assert main(["retry", bad.topic, "--dir", str(tmp_path)]) == 0
+    assert bad.id.path in capsys.readouterr().out
+    tier.settle()
+    assert tier.rows(bad) == bad.rows()

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "doctor": "check the settings of an existing broker and its topics",
     "status": "show how far each topic and partition has come",
     "read": "read records of a topic by offset or timestamp",
+    "retry": "lift the quarantine of segments, so that they are converted again",
     "backfill": "bring segments that Kafka's LocalTieredStorage holds into the tables",
     "demo": "tier real topics on a real broker and read them back in three ways",
     "plugin-path": "print the broker plug-in's jar and the broker settings to use",
