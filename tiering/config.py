@@ -12,9 +12,11 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from tiering.errors import BadInput
+from tiering.redaction import redact
 
 __all__ = ["EngineConfig", "ServiceConfig", "TierConfig", "default_config", "load_config"]
 
+_CATALOG_URIS: Final = ("sqlite:", "http://", "https://")
 _NAMESPACE: Final = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 MIB: Final = 1024 * 1024
 _C = TypeVar("_C")
@@ -95,6 +97,12 @@ class TierConfig:
             )
         if "uri" not in self.catalog:
             raise BadInput("catalog.uri: missing; give sqlite:///FILE or a REST catalog's URL")
+        if "type" not in self.catalog and not self.catalog["uri"].startswith(_CATALOG_URIS):
+            uri = redact(self.catalog["uri"], self.catalog)
+            raise BadInput(
+                f"catalog.uri: {uri}: give sqlite:///FILE or a REST catalog's URL; another kind "
+                "needs catalog.type"
+            )
 
     def to_json(self) -> str:
         """Encode for a child process; inverse: `from_json`."""

@@ -50,6 +50,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(
         (["frobnicate"], "frobnicate"),
         (["up", "--nonsense"], "--nonsense"),
         (["up", "--kafka-property", "novalue"], "KEY=VALUE"),
+        (["up", "--kafka-port", "99999"], "not a port"),
         (["read", "t"], "--partition"),
         (["read", "t", "--partition", "-1"], "--partition"),
         (["read", "t", "--partition", "0", "--offset", "x"], "whole number"),
@@ -151,6 +152,23 @@ def test_plugin_path_prints_jar_and_properties(
     assert Path(told["jar"]).is_file()
     assert told["properties"]["rsm.config.onecopy.url"] == "http://h:1"
     assert told["properties"]["remote.log.storage.manager.class.path"] == told["jar"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plugin-path", "--url", "nonsense"], "--url nonsense: give http"),
+        (["demo", "--report", "/dev/null/x/report.json"], "--report /dev/null/x/report.json: "),
+        (["serve", "--catalog-uri", "foo://x"], "catalog.uri: foo://x: give sqlite"),
+    ],
+)
+def test_values_that_cannot_work_are_bad_input(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.count("\n") == 1
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,10 @@ def test_a_broker_that_can_t_start_says_why(tmp_path: Path) -> None:
 def test_a_property_can_t_smuggle_in_another(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="spans lines"):
         LocalKafka(tmp_path, properties={"a": "b\nauto.create.topics.enable=true"}).start()
+
+
+def test_a_taken_port_is_bad_input(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=f"port {port} is in use"):
+            LocalKafka(tmp_path, port=port).start()

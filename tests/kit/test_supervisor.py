@@ -180,3 +180,16 @@ def test_a_log_s_tail(tmp_path: Path) -> None:
     assert log_tail(tmp_path / "none") == "(no log)"
     (tmp_path / "log").write_text("\n".join(map(str, range(50))))
     assert log_tail(tmp_path / "log", 2) == "48\n49"
+
+
+def test_a_fault_is_told_without_what_earlier_runs_said(tmp_path: Path) -> None:
+    (tmp_path / "child.log").write_text("an older run\n")
+    child = Child(spec(tmp_path, ends="2"))
+    child.start()
+    with pytest.raises(BadInput, match=r"\Athis is why\Z"):
+        child.await_ready()
+    other = Child(spec(tmp_path, ends="3"))
+    other.start()
+    with pytest.raises(TransientError) as told:
+        other.await_ready()
+    assert "an older run" not in str(told.value)

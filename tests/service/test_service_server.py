@@ -194,3 +194,14 @@ def test_over_a_real_s3_server(s3_server: S3Server, serve: Serve) -> None:
     assert client.delete(sample.path).status_code == 204
     assert stored_keys(store) == [f"ledger/{sample.key}.json"]
     assert client.put(sample.path, content=body).status_code == 410
+
+
+def test_tls_files_that_cannot_be_used_are_bad_input(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    missing = tmp_path / "missing.pem"
+    with pytest.raises(BadInput, match=r"missing\.pem: no such file"):
+        ServiceServer(store, TOKEN, tls_cert=missing, tls_key=nonsense)
+    with pytest.raises(BadInput, match="not a certificate"):
+        ServiceServer(store, TOKEN, tls_cert=nonsense, tls_key=nonsense)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tiering.cli.exit_codes import FAILED, OK, ending_on_signals
 from tiering.cli.output import WIDTH_IN_PIPES
+from tiering.errors import BadInput
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,12 +34,22 @@ def run(options: argparse.Namespace) -> int:
     """0 only if all readings are equal."""
     from tiering.demo import DemoOptions, run_demo
 
+    if options.report is not None:
+        _make_parent(options.report)
     given = {name: getattr(options, name) for name in ("report", "records", "store")}
     given = {name: value for name, value in given.items() if value is not None}
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPES)
     with ending_on_signals():
         equal = run_demo(DemoOptions(**given), console)
     return OK if equal else FAILED
+
+
+def _make_parent(report: Path) -> None:
+    """Before minutes of work, not after them."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--report {report}: {error.strerror}: {error.filename}") from error
 
 
 def _records(text: str) -> int:
