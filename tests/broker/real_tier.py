@@ -248,9 +248,18 @@ class RealTier:
         for done in admin.incremental_alter_configs([resource]).values():
             done.result(20)
 
-    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        """(log start, high watermark) as the broker answers."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "none"})
+    def watermarks(
+        self, topic: str, partition: int, isolation: str = "read_uncommitted"
+    ) -> tuple[int, int]:
+        """(log start, log end) as the broker answers; the end is the last stable offset for
+        read_committed."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "none",
+                "isolation.level": isolation,
+            }
+        )
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
             return int(low), int(high)

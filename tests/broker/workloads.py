@@ -43,6 +43,7 @@ def seal(stack: RealTier, topic: WrittenTopic) -> None:
     It then rolls the active segments, too: all that is left on its disk is an empty one.
     """
     for number, partition in enumerate(topic.partitions):
+        _wait_decided(stack, topic.name, number)
         _write_last(stack, topic.name, number, partition)
     stack.set_topic_config(topic.name, local_retention_ms="1")
 
@@ -84,17 +85,25 @@ def log_append_time(stack: RealTier) -> WrittenTopic:
 
 
 def interleaved_transactions(stack: RealTier) -> WrittenTopic:
-    """Five producers at once, transactions of 3 MB over segments of 1 MB, 30% aborted.
+    """Six transactional producers and a plain one at once, 30% aborted.
 
-    A transaction's marker lies segments behind its records, with others' records between.
+    Two of them, one that aborts and one that commits, stay open while the others write several
+    segments: their markers lie segments behind their records.
     """
     topic = WrittenTopic.empty("transactions.interleaved", 2)
     stack.kafka.create_tiered_topic(topic.name, 2, {"segment.ms": NEVER_MS})
+    outer = [_Transactional(stack, topic, f"outer-{n}", CODECS[n]) for n in range(2)]
+    for each in outer:
+        each.begin(300)
     with ThreadPoolExecutor(5) as pool:
         jobs = [pool.submit(_long_transactions, stack, topic, n) for n in range(4)]
         jobs.append(pool.submit(_beside_transactions, stack, topic))
         for job in jobs:
             job.result()
+    for each, aborted in zip(outer, (True, False), strict=True):
+        each.write(50)
+        each.end(aborted=aborted)
+    _long_transactions(stack, topic, 4)
     return topic
 
 
@@ -207,6 +216,16 @@ def _same(one: Record, other: Record) -> bool:
     return (*one[:4], list(one[4])) == (*other[:4], list(other[4]))
 
 
+def _wait_decided(stack: RealTier, topic: str, partition: int) -> None:
+    """A commit is acknowledged before its markers are written: wait for the last of them."""
+
+    def decided() -> bool:
+        stable = stack.watermarks(topic, partition, READ_COMMITTED)
+        return stable == stack.watermarks(topic, partition)
+
+    eventually(decided, 30, what=f"no open transaction in {topic}-{partition}")
+
+
 def _write_last(stack: RealTier, topic: str, number: int, partition: WrittenPartition) -> None:
     record: Record = (0, int(time.time() * 1000) - 60_000, b"last", b"last", [])
     with WireProducer(stack.bootstrap_servers, topic) as producer:
@@ -301,34 +320,55 @@ def _produce_by_hand(stack: RealTier, topic: WrittenTopic, rng: random.Random) -
                 partition.committed += [(base + i, *r[1:]) for i, r in enumerate(records)]
 
 
-def _long_transactions(stack: RealTier, topic: WrittenTopic, number: int) -> None:
-    rng = random.Random(number)
-    producer = Producer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "transactional.id": f"long-{number}",
-            "compression.type": CODECS[number],
-            "linger.ms": 2,
-            "batch.num.messages": 25,
-        }
-    )
-    producer.init_transactions(30)
-    for transaction in range(7):
-        producer.begin_transaction()
-        pending: list[list[Record]] = [[], []]
-        for n in range(700):
-            value = rng.randbytes(400).hex().encode()
-            record: Record = (0, START_MS + n, b"%d/%d" % (number, transaction), value, [])
-            _send(producer, topic.name, n % 2, record, pending[n % 2])
+class _Transactional:
+    """One transactional producer, its records spread over both partitions of a topic."""
+
+    def __init__(self, stack: RealTier, topic: WrittenTopic, name: str, codec: str) -> None:
+        self._topic = topic
+        self._name = name.encode()
+        self._rng = random.Random(name)
+        self._pending: list[list[Record]] = [[], []]
+        self._producer = Producer(
+            {
+                "bootstrap.servers": stack.bootstrap_servers,
+                "transactional.id": name,
+                "compression.type": codec,
+                "linger.ms": 2,
+                "batch.num.messages": 25,
+            }
+        )
+        self._producer.init_transactions(30)
+
+    def begin(self, records: int) -> None:
+        """Open a transaction and write."""
+        self._producer.begin_transaction()
+        self.write(records)
+
+    def write(self, records: int) -> None:
+        """Write into the open transaction; some at a time, so that others come between."""
+        for n in range(records):
+            record: Record = (0, START_MS + n, self._name, self._rng.randbytes(600), [])
+            _send(self._producer, self._topic.name, n % 2, record, self._pending[n % 2])
             if n % 100 == 99:
-                producer.flush(30)  # takes turns with the others
-        aborted = (number + 4 * transaction) % 10 < 3
+                self._producer.flush(30)
+        assert self._producer.flush(30) == 0
+
+    def end(self, *, aborted: bool) -> None:
+        """Commit or abort."""
         if aborted:
-            producer.abort_transaction(30)
+            self._producer.abort_transaction(30)
         else:
-            producer.commit_transaction(30)
-        for partition, records in zip(topic.partitions, pending, strict=True):
+            self._producer.commit_transaction(30)
+        for partition, records in zip(self._topic.partitions, self._pending, strict=True):
             (partition.aborted if aborted else partition.committed).extend(records)
+        self._pending = [[], []]
+
+
+def _long_transactions(stack: RealTier, topic: WrittenTopic, number: int) -> None:
+    producer = _Transactional(stack, topic, f"long-{number}", CODECS[number])
+    for transaction in range(7):
+        producer.begin(700)
+        producer.end(aborted=(number + 4 * transaction) % 10 < 3)
 
 
 def _beside_transactions(stack: RealTier, topic: WrittenTopic) -> None:
