@@ -1,9 +1,10 @@
 """One task, native segment to Parquet file, against writing its columns from memory.
 
-Both run in one process that is bound to one core, with Arrow's pools set to one thread, and write
-to the same local disk. Ours is the task as workers run it: read, check, decode, shape, encode,
-compress, make durable. The rival is `pyarrow.parquet.write_table` of the table that comes out of
-it, in memory in one piece, with the same writer's settings and rows per row group, and no fsync.
+Both run in one process that is bound to one core, with Arrow's pools set to one thread and freed
+memory kept for its next use (as in a worker), and write to the same local disk. Ours is the task as
+workers run it: read, check, decode, shape, encode, compress, make durable. The rival is
+`pyarrow.parquet.write_table` of the table that comes out of it, in memory in one piece, with the
+same writer's settings and rows per row group, and no fsync.
 Segments come from a real broker, filled by librdkafka.
 """
 
@@ -29,6 +30,7 @@ from tiering.local_kafka import LocalKafka
 from tiering.parquet_files import writer_options
 from tiering.record_columns import TableColumns
 from tiering.tasks import ConversionTask
+from tiering.worker_memory import keep_freed_memory
 
 SEGMENT_BYTES = 96 * 1024 * 1024
 RUNS = int(os.environ.get("BENCH_RUNS", "7"))
@@ -59,6 +61,7 @@ def test_convert_raw_vs_arrow_write(
 ) -> None:
     log, last_offset = _segment(kafka, form, codec)
     task = stored_task(tmp_path / "tier", "bench", log, last_offset)
+    keep_freed_memory()  # as Spark's Python workers do
     with _one_core():
         table, group_rows = _columns(task)
         options = writer_options(TableColumns.of(task.target.schema_json))

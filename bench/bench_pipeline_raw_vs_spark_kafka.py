@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -191,8 +191,7 @@ def test_pipeline_raw_vs_spark_kafka(
         ("_without_hop", [r.conversion for r in runs]),
     ):
         _report(report, suffix, megabytes[0], mine, [r.rival for r in runs])
-    for r in runs:
-        print(f"\nrival {r.rival}\nhop {r.hop}\nconversion {r.conversion}")
+    benchmark.extra_info["parts"] = [asdict(r) for r in runs]
 
 
 def _report(

@@ -34,7 +34,7 @@ class RecordForm:
 
     Attributes:
         value_bytes: length of every value.
-        strings: lengths of the string fields: text made of words, then hexadecimal noise.
+        words, noise: lengths of the string fields that hold words, and hexadecimal noise.
     """
 
     name: str

@@ -65,11 +65,11 @@ def _append(session: SparkSession, bootstrap_servers: str, request: dict[str, An
 
 
 def _counts(session: SparkSession, table: str) -> dict[str, int]:
-    rows, size = session.sql(f"SELECT count(*), sum(length(value)) FROM {table}").first()
-    files, stored = session.sql(
+    [(rows,)] = session.sql(f"SELECT count(*) FROM {table}").collect()
+    [(files, stored)] = session.sql(
         f"SELECT count(*), sum(file_size_in_bytes) FROM {table}.files"
-    ).first()
-    return {"rows": rows, "value_bytes": size, "files": files, "file_bytes": stored}
+    ).collect()
+    return {"rows": rows, "files": files, "file_bytes": stored}
 
 
 def _say(answer: dict[str, Any]) -> None:
