@@ -25,10 +25,10 @@ from bench.records import LARGE, SMALL, RecordForm
 from bench.results import BenchResult
 from bench.stored_segment import stored_task
 from tests.conftest import StartKafka
-from tiering.conversion import convert_task
-from tiering.local_kafka import LocalKafka
-from tiering.parquet_files import writer_options
-from tiering.record_columns import TableColumns
+from tiering.conversion.convert import convert_task
+from tiering.conversion.parquet_files import writer_options
+from tiering.conversion.record_columns import TableColumns
+from tiering.local.kafka import LocalKafka
 from tiering.tasks import ConversionTask
 from tiering.worker_memory import keep_freed_memory
 

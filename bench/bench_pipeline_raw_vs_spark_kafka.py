@@ -45,12 +45,12 @@ from bench.touched_memory import touch_memory
 from spark_ext.conversion_job import SparkConverter
 from spark_ext.session import SessionOptions
 from tiering.config import TierConfig, default_config
+from tiering.conversion.splitting import split_by_index
 from tiering.engine import Engine
 from tiering.ledger import Ledger
-from tiering.splitting import split_by_index
+from tiering.local.tier_stack import TierStack
 from tiering.store import open_store
-from tiering.tables import CatalogTables
-from tiering.tier_stack import TierStack
+from tiering.table.topic_tables import CatalogTables
 
 NAME = "pipeline_raw_vs_spark_kafka"
 RECORDS = int(os.environ.get("BENCH_RECORDS", "2000000"))

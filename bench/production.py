@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from bench.records import RecordForm
-from tiering.local_kafka import LocalKafka
+from tiering.local.kafka import LocalKafka
 
 __all__ = ["produce", "rolled_segments"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tiering.child_process import guarded
 from tiering.jars import cache_home, fetch
+from tiering.local.child_process import guarded
 
 __all__ = ["RIVAL_VERSION", "SparkRival"]
 

@@ -6,12 +6,12 @@ import base64
 import uuid
 from pathlib import Path
 
-from tiering.catalog import table_target
 from tiering.config import default_config
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.segments import SegmentId, SegmentMetadata
 from tiering.store import open_store
-from tiering.tables import CatalogTables
+from tiering.table.catalog import table_target
+from tiering.table.topic_tables import CatalogTables
 from tiering.tasks import ConversionTask
 
 __all__ = ["stored_task"]

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
 from bench.production import produce
 from bench.records import RecordForm
 from tiering.ledger import Ledger, LedgerEntry
-from tiering.local_kafka import LocalKafka
+from tiering.local.kafka import LocalKafka
+from tiering.local.tier_stack import TierStack
 from tiering.store import open_store
-from tiering.tier_stack import TierStack
 
 __all__ = ["TieredTopic"]
 

@@ -18,7 +18,7 @@ from tiering.backfill import backfill
 from tiering.config import TierConfig
 from tiering.engine import CycleReport
 from tiering.errors import BadInput, TieringError
-from tiering.tables import CatalogTables
+from tiering.table.topic_tables import CatalogTables
 
 __all__ = ["main"]
 

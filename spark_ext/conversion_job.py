@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkContext
 
 from spark_ext.session import SessionOptions, first_line, open_context, stop_spark
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
 from tiering.errors import TransientError
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
 

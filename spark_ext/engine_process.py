@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from spark_ext.conversion_job import open_converter
 from tiering.config import TierConfig
+from tiering.conversion.splitting import split_by_index
 from tiering.crash_points import crash_points
 from tiering.engine import CycleReport, Engine
 from tiering.errors import TieringError, TransientError
+from tiering.heartbeat import HEARTBEAT_KEY
 from tiering.ledger import Ledger
-from tiering.splitting import split_by_index
-from tiering.status import HEARTBEAT_KEY
 from tiering.store import ObjectStore, open_store
-from tiering.tables import CatalogTables
+from tiering.table.topic_tables import CatalogTables
 from tiering.tasks import Converter
 
 __all__ = ["main"]

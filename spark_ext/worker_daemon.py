@@ -11,7 +11,7 @@ import pyspark.daemon
 
 import spark_ext.conversion_job  # noqa: F401 - wanted warm
 import tiering.store.s3  # noqa: F401 - imported lazily by open_store, wanted warm
-from tiering.worker_memory import keep_freed_memory
+from tiering.conversion.worker_memory import keep_freed_memory
 
 if __name__ == "__main__":
     keep_freed_memory()

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from broker_starting import StartKafka
     from s3_server import S3Server
 
-    from tiering.local_kafka import LocalKafka, RemoteStorage
-
-
-class StartKafka(Protocol):
-    """Starts a broker of its own; it is stopped when the fixture's scope ends."""
-
-    def __call__(
-        self,
-        *,
-        remote: RemoteStorage | None = None,
-        properties: Mapping[str, str] | None = None,
-        directory: Path | None = None,
-        start: bool = True,
-    ) -> LocalKafka: ...
+    from tiering.local.kafka import LocalKafka, RemoteStorage
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +56,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @contextmanager
 def _brokers(new_directory: Callable[[], Path]) -> Iterator[StartKafka]:
-    from tiering.local_kafka import LocalKafka
+    from tiering.local.kafka import LocalKafka
 
     with ExitStack() as running:
 

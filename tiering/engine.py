@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from tiering.commit import AppendOutcome, TableAppend, TableState
+from tiering.backlog import (
+    Backlog,
+    backlog_by_topic,
+    count_pending_partitions,
+    is_pending,
+    pending_topics,
+)
 from tiering.errors import NotFound, TieringError
 from tiering.ledger import LedgerEntry, Quarantine, SegmentState, partition_of_key
 from tiering.planning import (
@@ -25,6 +31,7 @@ from tiering.planning import (
     plan_partition,
 )
 from tiering.segments import SegmentId, SegmentMetadata
+from tiering.table.commit import AppendOutcome, TableAppend, TableState
 from tiering.tasks import (
     ConversionResult,
     ConversionTask,
@@ -35,7 +42,7 @@ from tiering.tasks import (
 )
 from tiering.watermarks import Watermark
 
-__all__ = ["Backlog", "CycleReport", "Engine", "Segments", "Tables", "TopicPlan"]
+__all__ = ["CycleReport", "Engine", "Segments", "Tables", "TopicPlan"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -80,15 +87,6 @@ class TopicPlan:
     topic_id: str
     state: TableState
     partitions: tuple[PartitionPlan, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """What of a topic was still to convert when the cycle began."""
-
-    watermark_lag_offsets: int
-    pending_segments: int
-    quarantined: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +176,7 @@ class Engine:
             native_bytes=sum(r.native_bytes for r in results),
             commits=commits,
             problems=problems,
-            backlog=_backlog(entries),
+            backlog=backlog_by_topic(entries),
         )
 
     def _plan(
@@ -188,9 +186,9 @@ class Engine:
         problems: dict[str, str],
     ) -> list[TopicPlan]:
         plans = []
-        bytes_max = self._bytes_max // max(1, _count_pending_partitions(entries))
+        bytes_max = self._bytes_max // max(1, count_pending_partitions(entries))
         unknown: set[str] = set()
-        for topic, topic_id, group in _pending_topics(entries):
+        for topic, topic_id, group in pending_topics(entries):
             if topic in unknown:
                 continue  # a younger topic must not take the name before the older one's table
             try:
@@ -246,7 +244,7 @@ class Engine:
         marks = plan.state.watermarks
         for entry in entries:
             mark = marks.get(entry.metadata.id.partition)
-            if mark is None or not _is_pending(entry) or entry.metadata.end_offset >= mark.offset:
+            if mark is None or not is_pending(entry) or entry.metadata.end_offset >= mark.offset:
                 continue
             if dead_rows(entry, mark.leader_epochs, mark.offset) is None:
                 self._advance(entry.metadata.id)
@@ -383,36 +381,6 @@ class Engine:
             _log.info("segment %s: its ledger object is gone", segment.path)
 
 
-def _is_pending(entry: LedgerEntry) -> bool:
-    return entry.state is SegmentState.UPLOADED and not entry.delete_requested
-
-
-def _count_pending_partitions(entries: Iterable[LedgerEntry]) -> int:
-    return len(
-        {(e.metadata.id.topic_id, e.metadata.id.partition) for e in entries if _is_pending(e)}
-    )
-
-
-def _pending_topics(
-    entries: Iterable[LedgerEntry],
-) -> list[tuple[str, str, list[LedgerEntry]]]:
-    """(topic, topic id, all entries) of every topic id that has something to convert.
-
-    Older topic ids come first, so that of a topic that was deleted and made again the former
-    table is there to be renamed before the new one takes the name.
-    """
-    groups: dict[str, list[LedgerEntry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.metadata.id.topic_id, []).append(entry)
-    return [
-        (group[0].metadata.topic, topic_id, group)
-        for topic_id, group in sorted(
-            groups.items(), key=lambda item: (min(e.uploaded_at_ms for e in item[1]), item[0])
-        )
-        if any(_is_pending(e) for e in group)
-    ]
-
-
 def _by_range(
     results: Iterable[ConversionResult], owners: Mapping[int, SegmentRange]
 ) -> dict[SegmentId, list[ConversionResult]]:
@@ -420,31 +388,3 @@ def _by_range(
     for result in sorted(results, key=lambda r: r.task_id):
         done.setdefault(owners[result.task_id].entry.metadata.id, []).append(result)
     return done
-
-
-def _backlog(entries: Iterable[LedgerEntry]) -> dict[str, Backlog]:
-    """Per topic, from the ledger alone: copies that overlap count once for their offsets."""
-    topics: dict[str, list[LedgerEntry]] = {}
-    for entry in entries:
-        if not entry.delete_requested:
-            topics.setdefault(entry.metadata.topic, []).append(entry)
-    return {
-        topic: Backlog(
-            watermark_lag_offsets=sum(
-                _offsets_pending(group) for group in group_by_partition(held).values()
-            ),
-            pending_segments=sum(_is_pending(e) for e in held),
-            quarantined=sum(e.quarantine is not None for e in held),
-        )
-        for topic, held in topics.items()
-    }
-
-
-def _offsets_pending(entries: Sequence[LedgerEntry]) -> int:
-    """Offsets of pending segments that no converted segment of the partition reaches."""
-    pending = [e.metadata for e in entries if _is_pending(e)]
-    if not pending:
-        return 0
-    reached = max((e.metadata.end_offset + 1 for e in entries if not _is_pending(e)), default=0)
-    first = max(min(m.start_offset for m in pending), reached)
-    return max(0, max(m.end_offset for m in pending) + 1 - first)

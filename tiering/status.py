@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
-from tiering.commit import TableState
 from tiering.errors import NotFound, TieringError
 from tiering.ledger import LedgerEntry, SegmentState
 from tiering.planning import group_by_partition
-from tiering.store import ObjectStore
+from tiering.table.commit import TableState
 
 __all__ = [
-    "HEARTBEAT_KEY",
     "PartitionStatus",
     "TierStatus",
     "TopicStatus",
     "collect_status",
-    "read_heartbeat",
 ]
-
-HEARTBEAT_KEY: Final = "engine/heartbeat.json"
-"""Object that the engine rewrites as it works; `/metrics` and `status` read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +91,6 @@ def collect_status(
         for topic_id, group in sorted(groups.items(), key=lambda g: g[1][0].metadata.topic)
     ]
     return TierStatus(engine_seen_at_ms=heartbeat.get("at_ms"), topics=tuple(topics))
-
-
-def read_heartbeat(store: ObjectStore) -> dict[str, Any]:
-    """The engine's last heartbeat, empty when it never wrote one."""
-    try:
-        raw = json.loads(store.get(HEARTBEAT_KEY).data)
-    except (NotFound, ValueError):
-        return {}
-    return raw if isinstance(raw, dict) else {}
 
 
 def _topic(

@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 )
 from polling import eventually
 
-from tiering.child_process import guarded
 from tiering.config import EngineConfig, ServiceConfig, TierConfig, default_config
 from tiering.crash_points import CRASH_AT_VARIABLE
 from tiering.ledger import Ledger, LedgerEntry
-from tiering.local_kafka import LocalKafka, free_port, onecopy_storage
+from tiering.local.child_process import guarded
+from tiering.local.kafka import LocalKafka, free_port, onecopy_storage
 from tiering.store import ObjectStore, open_store
 
 __all__ = ["RealTier", "TierProcess"]

@@ -14,8 +14,8 @@ from typing import Self
 
 from acknowledged import HASH_BYTES, Found, Record
 
-from tiering.child_process import guarded
 from tiering.jars import class_path, java_command, kafka_jars
+from tiering.local.child_process import guarded
 
 __all__ = ["StockClient", "compile_client"]
 

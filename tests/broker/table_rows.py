@@ -10,9 +10,9 @@ from acknowledged import COLUMNS
 from pyiceberg.catalog import Catalog
 from real_tier import RealTier
 
-from tiering.catalog import CatalogConfig, open_catalog
 from tiering.errors import NotFound
 from tiering.offset_reader import OffsetReader
+from tiering.table.catalog import CatalogConfig, open_catalog
 
 __all__ = ["NAMES", "assert_same", "catalog_of", "compared", "reader_at"]
 

@@ -27,8 +27,8 @@ from real_tier import RealTier
 from table_rows import assert_same, catalog_of, compared, reader_at
 
 from tiering.ledger import Ledger, LedgerEntry
-from tiering.table_schema import table_name
-from tiering.tier_stack import CONFIG_FILE
+from tiering.local.tier_stack import CONFIG_FILE
+from tiering.table.schema import table_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -21,7 +21,7 @@ from real_tier import RealTier, TierProcess
 from table_rows import assert_same, catalog_of, compared, reader_at
 
 from tiering.ledger import Ledger, LedgerEntry, SegmentState
-from tiering.table_schema import table_name
+from tiering.table.schema import table_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 

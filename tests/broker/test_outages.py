@@ -18,7 +18,7 @@ from real_tier import RealTier, health
 
 from tiering.errors import TransientError
 from tiering.ledger import Ledger
-from tiering.local_kafka import LocalKafka, RemoteStorage, onecopy_storage
+from tiering.local.kafka import LocalKafka, RemoteStorage, onecopy_storage
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 

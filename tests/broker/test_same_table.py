@@ -21,7 +21,7 @@ from table_rows import NAMES, assert_same, catalog_of, compared, reader_at
 from tiering.demo.readings import duckdb_connection, metadata_path
 from tiering.ledger import SegmentState
 from tiering.offset_reader import OffsetReader
-from tiering.table_schema import table_name
+from tiering.table.schema import table_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -14,10 +14,10 @@ from tiering.cli import main
 from tiering.config import default_config
 from tiering.demo.readings import read_by_offset
 from tiering.demo.workload import TOPICS, produce_topic
-from tiering.local_kafka import LocalKafka, local_tiered_storage
+from tiering.local.kafka import LocalKafka, local_tiered_storage
+from tiering.local.tier_stack import CONFIG_FILE
 from tiering.offset_reader import OffsetReader
-from tiering.tables import CatalogTables
-from tiering.tier_stack import CONFIG_FILE
+from tiering.table.topic_tables import CatalogTables
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

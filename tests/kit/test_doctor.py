@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from broker_starting import StartKafka
 from confluent_kafka import Producer
-from conftest import StartKafka
 
-from tiering import doctor_kafka
 from tiering.broker_plugin import PLUGIN_CLASS
 from tiering.cli import main
-from tiering.doctor import Finding, Level, PartitionOffsets, examine_broker, examine_topic
+from tiering.doctor import broker_facts as doctor_kafka
+from tiering.doctor.rules import Finding, Level, PartitionOffsets, examine_broker, examine_topic
 
 GOOD_BROKER = {
     "remote.log.storage.system.enable": "true",

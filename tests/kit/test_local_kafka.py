@@ -6,13 +6,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from broker_starting import StartKafka
 from confluent_kafka import Consumer, Producer
-from conftest import StartKafka
 from kit_processes import alive
 from polling import eventually
 
 from tiering.errors import BadInput, FatalError, TransientError
-from tiering.local_kafka import LocalKafka, is_listening, local_tiered_storage
+from tiering.local.kafka import LocalKafka, is_listening, local_tiered_storage
 
 pytestmark = pytest.mark.broker
 

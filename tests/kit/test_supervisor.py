@@ -13,7 +13,7 @@ from kit_processes import alive
 from polling import eventually
 
 from tiering.errors import BadInput, TransientError
-from tiering.supervisor import Child, ChildSpec, Supervisor, log_tail
+from tiering.local.supervisor import Child, ChildSpec, Supervisor, log_tail
 
 CHILD = """
 import json, os, signal, sys, time
@@ -151,7 +151,7 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_supervisor import spec
-from tiering.supervisor import Supervisor
+from tiering.local.supervisor import Supervisor
 supervisor = Supervisor()
 pids = [supervisor.start(spec(Path({str(tmp_path)!r}), n)).await_ready()["pid"] for n in "ab"]
 print(*pids, flush=True)

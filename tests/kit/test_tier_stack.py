@@ -14,7 +14,7 @@ from polling import eventually
 
 from tiering.config import default_config
 from tiering.errors import BadInput
-from tiering.tier_stack import CONFIG_FILE, TierStack
+from tiering.local.tier_stack import CONFIG_FILE, TierStack
 
 
 def stack_in(directory: Path, **more: bool) -> TierStack:

@@ -18,8 +18,8 @@ from pyiceberg.table import Table
 
 from spark_ext.conversion_job import SparkConverter
 from spark_ext.session import SessionOptions
-from tiering.catalog import CatalogConfig, ensure_table, open_catalog, table_target
 from tiering.store import ObjectStore, open_store
+from tiering.table.catalog import CatalogConfig, ensure_table, open_catalog, table_target
 from tiering.tasks import ConversionResult, ConversionTask
 
 SPARK_MARKS = [

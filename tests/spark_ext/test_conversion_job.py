@@ -19,7 +19,7 @@ from spark_places import SPARK_MARKS, Tier, by_task, running_converter, tier_in,
 from spark_ext import conversion_job
 from spark_ext.conversion_job import SparkConverter
 from spark_ext.session import SessionOptions, open_context
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
 from tiering.errors import TransientError
 from tiering.tasks import ConversionResult, ConversionTask
 

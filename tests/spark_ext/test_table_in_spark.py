@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from spark_places import SPARK_MARKS, collect_sockets, tier_in
 
 from spark_ext.session import SessionOptions, open_session, stop_spark
-from tiering.catalog import table_target
-from tiering.commit import TableAppend, append, load_state
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
+from tiering.table.catalog import table_target
+from tiering.table.commit import TableAppend, append, load_state
 from tiering.watermarks import Watermark
 
 pytestmark = SPARK_MARKS

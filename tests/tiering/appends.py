@@ -15,10 +15,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from tiering.catalog import CatalogConfig, ensure_table, open_catalog, table_target
-from tiering.commit import TableAppend, TableState, load_state
-from tiering.data_files import entry_from_parquet
 from tiering.pacing import Pacing
+from tiering.table.catalog import CatalogConfig, ensure_table, open_catalog, table_target
+from tiering.table.commit import TableAppend, TableState, load_state
+from tiering.table.data_files import entry_from_parquet
 from tiering.tasks import DataFileEntry, TableTarget
 from tiering.watermarks import Watermark
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from native_segments import Segment, in_batches, rows_of, some_records
 
 from tiering.config import TierConfig
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
+from tiering.conversion.splitting import split_by_index
 from tiering.engine import CycleReport, Engine
 from tiering.ledger import Ledger, SegmentState
-from tiering.splitting import split_by_index
 from tiering.status import PartitionStatus, collect_status
 from tiering.store import ObjectStore, open_store
-from tiering.tables import CatalogTables
+from tiering.table.topic_tables import CatalogTables
 from tiering.tasks import ConversionResult, ConversionTask
 
 

@@ -15,9 +15,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from tiering.catalog import CatalogConfig, open_catalog
 from tiering.offset_reader import Record
-from tiering.table_schema import raw_schema, table_name
+from tiering.table.catalog import CatalogConfig, open_catalog
+from tiering.table.schema import raw_schema, table_name
 from tiering.watermarks import TOPIC_PROPERTY, WATERMARKS_PROPERTY, Watermark, encode_watermarks
 
 NAMESPACE = "kafka"

@@ -11,7 +11,7 @@ from native_segments import Segment
 from tiering.backfill import BackfillReport, ForeignSegments, backfill
 from tiering.config import default_config
 from tiering.planning import plan_partition
-from tiering.tables import CatalogTables
+from tiering.table.topic_tables import CatalogTables
 from tiering.watermarks import Watermark
 
 NO_PRODUCERS = bytes.fromhex("0001 48674bc7 00000000")

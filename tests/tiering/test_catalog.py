@@ -15,16 +15,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from tiering.catalog import (
+from tiering.errors import BadInput, FatalError, TransientError
+from tiering.table.catalog import (
     CatalogConfig,
     ensure_table,
     former_identifier,
     open_catalog,
     table_target,
 )
-from tiering.commit import append
-from tiering.errors import BadInput, FatalError, TransientError
-from tiering.table_schema import raw_schema
+from tiering.table.commit import append
+from tiering.table.schema import raw_schema
 from tiering.watermarks import (
     COLUMNS_VERSION_PROPERTY,
     TOPIC_ID_PROPERTY,

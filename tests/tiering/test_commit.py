@@ -18,7 +18,6 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
 )
 
-from tiering.commit import TableAppend, append, load_state
 from tiering.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
@@ -27,6 +26,7 @@ from tiering.errors import (
     TransientError,
 )
 from tiering.pacing import Pacing
+from tiering.table.commit import TableAppend, append, load_state
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
     WATERMARKS_PROPERTY,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from appends import NO_WAIT, Tier
 
-from tiering.commit import append
+from tiering.table.commit import append
 
 ROUNDS = 6
 PROCESSES = 3

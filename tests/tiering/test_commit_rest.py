@@ -10,9 +10,9 @@ import pytest
 from appends import IDENTIFIER, NO_WAIT, TOPIC_ID, Tier
 from rest_catalog import RestServer, run_rest_catalog
 
-from tiering.catalog import CatalogConfig, open_catalog
-from tiering.commit import append
 from tiering.errors import FatalError, NotFound, TransientError
+from tiering.table.catalog import CatalogConfig, open_catalog
+from tiering.table.commit import append
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from appends import IDENTIFIER, TOPIC, TOPIC_ID, columns
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from s3_server import S3Server
 
-from tiering.catalog import CatalogConfig, ensure_table, open_catalog, table_target
-from tiering.commit import TableAppend, append, load_state
-from tiering.data_files import entry_from_parquet
+from tiering.table.catalog import CatalogConfig, ensure_table, open_catalog, table_target
+from tiering.table.commit import TableAppend, append, load_state
+from tiering.table.data_files import entry_from_parquet
 from tiering.watermarks import Watermark
 
 pytestmark = pytest.mark.s3

@@ -42,15 +42,15 @@ from pyiceberg.transforms import (
 from pyiceberg.types import BinaryType, LongType, StringType
 
 from segment_reader import RECORD_SCHEMA, BytesSource, SegmentBounds, SegmentReader
-from tiering import task_files
-from tiering.catalog import CatalogConfig, ensure_table, open_catalog, table_target
-from tiering.commit import TableAppend, append, load_state
-from tiering.conversion import convert_task
+from tiering.conversion import task_files
+from tiering.conversion.convert import convert_task
+from tiering.conversion.record_columns import TableColumns, field_ids
 from tiering.errors import NotFound, TransientError
-from tiering.record_columns import TableColumns, field_ids
 from tiering.store import ObjectStore, open_store
 from tiering.store.local import LocalStore
-from tiering.table_schema import raw_schema
+from tiering.table.catalog import CatalogConfig, ensure_table, open_catalog, table_target
+from tiering.table.commit import TableAppend, append, load_state
+from tiering.table.schema import raw_schema
 from tiering.tasks import ConversionResult, ConversionTask, DataFileEntry
 from tiering.watermarks import Watermark
 
@@ -272,7 +272,7 @@ def test_file_has_field_ids_page_index_and_plain_encodings(place: Place) -> None
 def test_row_groups_are_bounded_and_rows_sorted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tiering.parquet_files.ROW_GROUP_BYTES", 1024 * 1024)
+    monkeypatch.setattr("tiering.conversion.parquet_files.ROW_GROUP_BYTES", 1024 * 1024)
     noise = random.Random(1)
     records = [Rec(offset=2 * i, value=noise.randbytes(3_000_000)) for i in range(12)]
     entry = only(place.convert(segment(records, per_batch=1)))

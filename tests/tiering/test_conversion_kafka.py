@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from native_segments import Batch, Rec, Segment, aborted_entry, rows_of
 
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
 from tiering.store import ObjectStore, open_store
-from tiering.table_schema import raw_schema
+from tiering.table.schema import raw_schema
 from tiering.tasks import ConversionResult, TableTarget
 
 sys.path.append(str(Path(__file__).parents[1] / "segment_reader"))

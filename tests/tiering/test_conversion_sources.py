@@ -23,13 +23,13 @@ from native_segments import (
 )
 from s3_server import S3Server
 
-from tiering.catalog import CatalogConfig, ensure_table, open_catalog, table_target
-from tiering.commit import TableAppend, append, load_state
-from tiering.conversion import convert_task
-from tiering.splitting import split_by_index
+from tiering.conversion.convert import convert_task
+from tiering.conversion.splitting import split_by_index
+from tiering.conversion.task_files import warehouse_url
 from tiering.store import open_store
-from tiering.table_schema import raw_schema
-from tiering.task_files import warehouse_url
+from tiering.table.catalog import CatalogConfig, ensure_table, open_catalog, table_target
+from tiering.table.commit import TableAppend, append, load_state
+from tiering.table.schema import raw_schema
 from tiering.tasks import ConversionTask, TableTarget
 from tiering.watermarks import Watermark
 

@@ -18,9 +18,9 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.types import BinaryType, LongType
 
-from tiering.commit import append
-from tiering.data_files import data_files, entry_from_parquet
 from tiering.errors import CommitConflict, FatalError
+from tiering.table.commit import append
+from tiering.table.data_files import data_files, entry_from_parquet
 from tiering.tasks import DataFileEntry, TableTarget
 
 

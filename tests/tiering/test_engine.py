@@ -10,13 +10,13 @@ from engine_tiers import Tier, records, segment, tier_status
 from native_segments import Segment, aborted_entry, kafka_uuid
 
 from tiering.cli import main
-from tiering.commit import TableState
 from tiering.config import default_config
 from tiering.engine import Engine
 from tiering.errors import NotFound, TransientError
 from tiering.ledger import Ledger, SegmentState
-from tiering.tables import CatalogTables
-from tiering.tier_stack import CONFIG_FILE
+from tiering.local.tier_stack import CONFIG_FILE
+from tiering.table.commit import TableState
+from tiering.table.topic_tables import CatalogTables
 
 STEPS = ("planned", "converted", "committed", "settled")
 

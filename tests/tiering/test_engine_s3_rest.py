@@ -12,7 +12,7 @@ from s3_server import S3Server
 
 from tiering.config import default_config
 from tiering.offset_reader import OffsetReader
-from tiering.tables import CatalogTables
+from tiering.table.topic_tables import CatalogTables
 
 
 @pytest.fixture

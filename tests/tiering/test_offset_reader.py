@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from tiering.errors import BadInput, FatalError, NotFound, TransientError
 from tiering.offset_reader import OffsetReader
-from tiering.table_schema import raw_schema
+from tiering.table.schema import raw_schema
 from tiering.watermarks import WATERMARKS_PROPERTY, Watermark, encode_watermarks
 
 FILES = 4

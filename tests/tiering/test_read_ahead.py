@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segment_reader import BytesSource, CorruptSegment
+from tiering.conversion.read_ahead import ReadAhead
 from tiering.errors import TransientError
-from tiering.read_ahead import ReadAhead
 
 DATA = random.Random(1).randbytes(10_000)
 

@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 from appends import NO_WAIT
 
-from tiering import rest_sessions
-from tiering.catalog import CatalogConfig, open_catalog
 from tiering.errors import TransientError
+from tiering.table import rest_sessions
+from tiering.table.catalog import CatalogConfig, open_catalog
 
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from native_segments import Batch, Rec, Segment, in_batches, some_records
 
 from segment_reader import OffsetIndex, parse_offset_index
-from tiering.conversion import convert_task
+from tiering.conversion.convert import convert_task
+from tiering.conversion.splitting import split_by_index, split_task
 from tiering.ledger import LedgerEntry
-from tiering.splitting import split_by_index, split_task
 from tiering.store import ObjectStore, open_store
-from tiering.table_schema import raw_schema
+from tiering.table.schema import raw_schema
 from tiering.tasks import ConversionTask, TableTarget
 
 

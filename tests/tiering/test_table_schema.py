@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.errors import BadInput
-from tiering.table_schema import raw_schema, sort_order, table_name
+from tiering.table.schema import raw_schema, sort_order, table_name
 
 TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(
     lambda t: t not in {".", ".."}

@@ -12,8 +12,8 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from tiering.table_schema import raw_schema, sort_order
-from tiering.table_state import landed_snapshot, moved_partitions, read_state
+from tiering.table.schema import raw_schema, sort_order
+from tiering.table.state import landed_snapshot, moved_partitions, read_state
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
     MOVED_SUMMARY,

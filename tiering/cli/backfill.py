@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tiering.child_process import guarded
 from tiering.cli.output import print_json
 from tiering.cli.tier_options import add_tier_arguments, find_config
+from tiering.local.child_process import guarded
 
 __all__ = ["add_arguments", "run"]
 

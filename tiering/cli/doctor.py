@@ -12,7 +12,7 @@ from tiering.cli.output import announcing, print_json, print_table
 from tiering.errors import BadInput
 
 if TYPE_CHECKING:
-    from tiering.doctor import Finding
+    from tiering.doctor.rules import Finding
 
 __all__ = ["add_arguments", "run"]
 
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """1 when something keeps the tier from working."""
     settings = _client_settings(options.client_config) if options.client_config else {}
-    from tiering.doctor import Level
-    from tiering.doctor_kafka import examine_cluster
+    from tiering.doctor.broker_facts import examine_cluster
+    from tiering.doctor.rules import Level
 
     with announcing(f"asking {options.bootstrap}"):
         findings = examine_cluster(options.bootstrap, options.topics, client_settings=settings)

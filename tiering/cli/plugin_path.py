@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the jar's path, then the properties; builds the jar if it isn't there."""
     from tiering.broker_plugin import PLUGIN_CLASS, jar_path
     from tiering.broker_plugin.build import PluginBuildError
-    from tiering.local_kafka import RemoteStorage, onecopy_settings
+    from tiering.local.kafka import RemoteStorage, onecopy_settings
 
     if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).hostname:
         raise BadInput(f"--url {options.url}: give http://HOST:PORT or https://HOST:PORT")

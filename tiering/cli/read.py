@@ -75,7 +75,7 @@ def _open(options: argparse.Namespace) -> OffsetReader:
     config = find_config(options)
     # Imported late: Arrow and Iceberg cost a second that a usage error shouldn't wait for.
     from tiering.offset_reader import OffsetReader
-    from tiering.tables import CatalogTables
+    from tiering.table.topic_tables import CatalogTables
 
     return OffsetReader.open(CatalogTables(config).catalog, config.namespace, options.topic)
 

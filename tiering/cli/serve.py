@@ -11,7 +11,7 @@ from tiering.cli.output import print_json
 from tiering.cli.tier_options import DEFAULT_DIRECTORY, run_stack
 from tiering.config import ServiceConfig, TierConfig, default_config, load_config
 from tiering.errors import BadInput
-from tiering.tier_stack import TierStack
+from tiering.local.tier_stack import TierStack
 
 __all__ = ["add_arguments", "run"]
 

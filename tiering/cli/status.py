@@ -36,10 +36,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _collect(config: TierConfig) -> TierStatus:
     # Imported late: opening a catalog costs a second that a usage error shouldn't wait for.
+    from tiering.heartbeat import read_heartbeat
     from tiering.ledger import Ledger
-    from tiering.status import collect_status, read_heartbeat
+    from tiering.status import collect_status
     from tiering.store import open_store
-    from tiering.tables import CatalogTables
+    from tiering.table.topic_tables import CatalogTables
 
     store, tables = open_store(config.store), CatalogTables(config)
     return collect_status(

@@ -11,7 +11,7 @@ from tiering.cli.exit_codes import ending_on_signals, impatient
 from tiering.cli.output import announcing
 from tiering.config import TierConfig, load_config
 from tiering.errors import BadInput
-from tiering.tier_stack import CONFIG_FILE, TierStack
+from tiering.local.tier_stack import CONFIG_FILE, TierStack
 
 __all__ = ["DEFAULT_DIRECTORY", "add_tier_arguments", "find_config", "run_stack"]
 

@@ -10,7 +10,7 @@ from tiering.cli.exit_codes import OK
 from tiering.cli.output import print_json
 from tiering.cli.tier_options import DEFAULT_DIRECTORY, run_stack
 from tiering.config import default_config
-from tiering.tier_stack import TierStack
+from tiering.local.tier_stack import TierStack
 
 __all__ = ["add_arguments", "run"]
 

@@ -26,9 +26,9 @@ from tiering.demo.report import print_report
 from tiering.demo.sql import duckdb_figures, spark_figures
 from tiering.demo.tiered import Tiered, await_tiered, bytes_served, kafka_of
 from tiering.demo.workload import TOPICS, Acknowledged, DemoTopic, produce_topic
+from tiering.local.tier_stack import TierStack
 from tiering.offset_reader import OffsetReader
-from tiering.tables import CatalogTables
-from tiering.tier_stack import TierStack
+from tiering.table.topic_tables import CatalogTables
 
 __all__ = ["DemoOptions", "run_demo"]
 

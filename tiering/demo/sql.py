@@ -14,7 +14,7 @@ from typing import Any, Final
 from tiering.config import TierConfig
 from tiering.demo.readings import metadata_path
 from tiering.errors import TransientError
-from tiering.table_schema import table_name
+from tiering.table.schema import table_name
 
 __all__ = ["duckdb_figures", "spark_figures"]
 

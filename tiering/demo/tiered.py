@@ -14,10 +14,10 @@ from tiering.demo.readings import log_ends
 from tiering.demo.workload import DemoTopic
 from tiering.errors import FatalError, NotFound, TransientError
 from tiering.ledger import Ledger, LedgerEntry, SegmentState
-from tiering.local_kafka import LocalKafka
+from tiering.local.kafka import LocalKafka
+from tiering.local.tier_stack import TierStack
 from tiering.store import open_store
-from tiering.tables import CatalogTables
-from tiering.tier_stack import TierStack
+from tiering.table.topic_tables import CatalogTables
 
 __all__ = ["Tiered", "await_tiered", "bytes_served", "kafka_of"]
 

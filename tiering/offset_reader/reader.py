@@ -28,7 +28,7 @@ from tiering.offset_reader.row_group_reads import RowGroupReads
 from tiering.offset_reader.snapshot_view import MAIN, SnapshotView
 from tiering.offset_reader.topic_columns import Projection
 from tiering.redaction import redact
-from tiering.table_schema import table_name
+from tiering.table.schema import table_name
 
 __all__ = ["OffsetReader"]
 

@@ -10,9 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["HEARTBEAT_KEY", "EngineHeartbeat", "ServiceMetrics"]
-
-HEARTBEAT_KEY: Final = "engine/heartbeat.json"
+__all__ = ["EngineHeartbeat", "ServiceMetrics"]
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
 _CYCLE_NUMBERS: Final = ("cycles", "commits", "failed_cycles")

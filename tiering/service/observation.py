@@ -11,9 +11,10 @@ from typing import Final
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tiering.errors import NotFound, TieringError
+from tiering.heartbeat import HEARTBEAT_KEY
 from tiering.ledger import Ledger, SegmentState
 from tiering.service.limits import ServiceLimits
-from tiering.service.metrics import HEARTBEAT_KEY, ServiceMetrics
+from tiering.service.metrics import ServiceMetrics
 from tiering.store.objects import ObjectStore
 
 __all__ = ["StoreObservation"]

@@ -1,7 +1,7 @@
 """Judges an existing Kafka's settings: what is wrong for the tier, what it costs, what to set.
 
 The rules are pure functions over settings as Kafka reports them (name -> text). Kafka is asked in
-`tiering.doctor_kafka`. Sources: Kafka's broker and topic configuration reference, KIP-405.
+`tiering.doctor.broker_facts`. Sources: Kafka's broker and topic configuration reference, KIP-405.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tiering.child_process import guarded
 from tiering.errors import BadInput, TransientError
+from tiering.local.child_process import guarded
 
 __all__ = ["Child", "ChildSpec", "Supervisor", "log_tail"]
 

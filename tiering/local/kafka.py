@@ -19,7 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tiering.broker_properties import (
+from tiering.errors import BadInput, FatalError, TransientError
+from tiering.jars import class_path, java_command, kafka_jars
+from tiering.local.broker_properties import (
     QUICK_BROKER,
     QUICK_TIERING,
     RemoteStorage,
@@ -28,10 +30,8 @@ from tiering.broker_properties import (
     onecopy_storage,
     to_text,
 )
-from tiering.child_process import guarded
-from tiering.errors import BadInput, FatalError, TransientError
-from tiering.jars import class_path, java_command, kafka_jars
-from tiering.supervisor import log_tail
+from tiering.local.child_process import guarded
+from tiering.local.supervisor import log_tail
 
 __all__ = [
     "LocalKafka",

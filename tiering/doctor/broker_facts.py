@@ -1,4 +1,4 @@
-"""Asks an existing Kafka for the settings that `tiering.doctor` judges."""
+"""Asks an existing Kafka for the settings that `tiering.doctor.rules` judges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
-from tiering.doctor import (
+from tiering.doctor.rules import (
     Finding,
     Level,
     PartitionOffsets,

@@ -19,9 +19,9 @@ from typing import Any, Final, Self, TextIO
 
 from tiering.config import TierConfig
 from tiering.errors import BadInput, TransientError
-from tiering.local_kafka import LocalKafka, free_port, onecopy_storage
+from tiering.local.kafka import LocalKafka, free_port, onecopy_storage
+from tiering.local.supervisor import Child, ChildSpec, Supervisor
 from tiering.redaction import is_secret
-from tiering.supervisor import Child, ChildSpec, Supervisor
 
 __all__ = ["CONFIG_FILE", "TierStack", "ensure_token"]
 

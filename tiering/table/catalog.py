@@ -18,12 +18,12 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import NullPool
 
-from tiering.commit import load_table
 from tiering.errors import BadInput, FatalError, NotFound, TransientError
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import is_secret, redact
 from tiering.segments import check_topic_name
-from tiering.table_schema import COLUMNS_VERSION, raw_schema, sort_order
+from tiering.table.commit import load_table
+from tiering.table.schema import COLUMNS_VERSION, raw_schema, sort_order
 from tiering.tasks import TableTarget
 from tiering.watermarks import (
     COLUMNS_VERSION_PROPERTY,
@@ -38,7 +38,7 @@ __all__ = ["CatalogConfig", "ensure_table", "former_identifier", "open_catalog",
 _SQLITE_BUSY_S: Final = 30
 _OPENING_TRIES: Final = 5
 _METADATA_VERSIONS_KEPT: Final = 20
-_REST_CATALOG: Final = "tiering.rest_sessions.BoundedRestCatalog"
+_REST_CATALOG: Final = "tiering.table.rest_sessions.BoundedRestCatalog"
 _DEFAULT_REGION: Final = "us-east-1"
 _WORKER_PROPERTIES: Final = ("s3.", "py-io-impl", "downcast-ns-timestamp-to-us-on-write")
 

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
+from tiering.conversion.parquet_files import ParquetFile
+from tiering.conversion.partition_split import PartitionSplit
+from tiering.conversion.record_columns import TableColumns
 from tiering.errors import FatalError, TieringError
-from tiering.parquet_files import ParquetFile
-from tiering.partition_split import PartitionSplit
-from tiering.record_columns import TableColumns
 from tiering.store import ObjectStore
 from tiering.tasks import ConversionTask, DataFileEntry, TableTarget
 

@@ -23,8 +23,8 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
+from tiering.conversion.record_columns import TableColumns
 from tiering.errors import FatalError
-from tiering.record_columns import TableColumns
 
 __all__ = ["PartitionSplit"]
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tiering.catalog import (
+from tiering.config import TierConfig
+from tiering.errors import NotFound, TransientError
+from tiering.table.catalog import (
     CatalogConfig,
     ensure_table,
     former_identifier,
     open_catalog,
     table_target,
 )
-from tiering.commit import AppendOutcome, TableAppend, TableState, append, load_table, state_of
-from tiering.config import TierConfig
-from tiering.errors import NotFound, TransientError
-from tiering.table_schema import table_name
+from tiering.table.commit import (
+    AppendOutcome,
+    TableAppend,
+    TableState,
+    append,
+    load_table,
+    state_of,
+)
+from tiering.table.schema import table_name
 from tiering.tasks import TableTarget
 from tiering.watermarks import TOPIC_ID_PROPERTY
 

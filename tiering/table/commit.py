@@ -28,8 +28,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
-from tiering.append_plan import AppendOutcome, TableAppend
-from tiering.data_files import data_files
 from tiering.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
@@ -40,7 +38,9 @@ from tiering.errors import (
 )
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import redact
-from tiering.table_state import TableState, landed_snapshot, moved_partitions, read_state
+from tiering.table.append_plan import AppendOutcome, TableAppend
+from tiering.table.data_files import data_files
+from tiering.table.state import TableState, landed_snapshot, moved_partitions, read_state
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
     MOVED_SUMMARY,

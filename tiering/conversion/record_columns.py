@@ -23,7 +23,7 @@ from pyiceberg.types import (
 )
 
 from tiering.errors import FatalError
-from tiering.table_schema import raw_schema
+from tiering.table.schema import raw_schema
 
 __all__ = ["FieldIds", "TableColumns", "field_ids"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tiering.errors import FatalError
-from tiering.table_state import TableState
+from tiering.table.state import TableState
 from tiering.tasks import DataFileEntry
 from tiering.watermarks import Watermark
 

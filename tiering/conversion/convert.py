@@ -6,12 +6,12 @@ import os
 from typing import Final
 
 from segment_reader import RangeSource, SegmentReader, SegmentReaderError
+from tiering.conversion.read_ahead import ReadAhead
+from tiering.conversion.task_files import TaskFiles, warehouse_url
+from tiering.conversion.task_input import MissingSegment, OpenStore, TaskInput, open_input
 from tiering.errors import TransientError
-from tiering.read_ahead import ReadAhead
 from tiering.redaction import redact
 from tiering.store import open_store
-from tiering.task_files import TaskFiles, warehouse_url
-from tiering.task_input import MissingSegment, OpenStore, TaskInput, open_input
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
 
 __all__ = ["convert_task"]

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiering.data_files import entry_from_parquet
+from tiering.conversion.record_columns import TableColumns, field_ids
 from tiering.errors import NotFound, TransientError
-from tiering.record_columns import TableColumns, field_ids
 from tiering.store import Upload
+from tiering.table.data_files import entry_from_parquet
 from tiering.tasks import DataFileEntry, TableTarget
 
 __all__ = ["ROW_GROUP_BYTES", "ParquetFile", "writer_options"]

@@ -20,7 +20,7 @@ from pyiceberg.utils.truncate import (
 )
 
 from tiering.errors import CommitConflict, FatalError
-from tiering.table_schema import raw_schema
+from tiering.table.schema import raw_schema
 from tiering.tasks import DataFileEntry, TableTarget
 
 __all__ = ["OFFSET_COLUMN", "PARTITION_COLUMN", "data_files", "entry_from_parquet"]

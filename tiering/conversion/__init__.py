@@ -1,0 +1,1 @@
+"""Native segment -> data files: what a conversion worker does, without Spark."""
