@@ -28,9 +28,9 @@ from tests.conftest import StartKafka
 from tiering.conversion.convert import convert_task
 from tiering.conversion.parquet_files import writer_options
 from tiering.conversion.record_columns import TableColumns
+from tiering.conversion.worker_memory import keep_freed_memory
 from tiering.local.kafka import LocalKafka
 from tiering.tasks import ConversionTask
-from tiering.worker_memory import keep_freed_memory
 
 SEGMENT_BYTES = 96 * 1024 * 1024
 RUNS = int(os.environ.get("BENCH_RUNS", "7"))
