@@ -18,13 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from broker_starting import StartKafka
 
 from bench.conftest import Timed
 from bench.production import produce, rolled_segments
 from bench.records import LARGE, SMALL, RecordForm
 from bench.results import BenchResult
 from bench.stored_segment import stored_task
-from tests.conftest import StartKafka
 from tiering.conversion.convert import convert_task
 from tiering.conversion.parquet_files import writer_options
 from tiering.conversion.record_columns import TableColumns
