@@ -13,6 +13,7 @@ from appends import IDENTIFIER, NO_WAIT, TOPIC, TOPIC_ID, Tier
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from tiering.errors import BadInput, FatalError, TransientError
@@ -139,6 +140,15 @@ def test_target_field_ids_are_those_of_the_table(tier: Tier) -> None:
     assert Schema.model_validate_json(target.schema_json) == table.schema()
     assert target.location == table.location()
     assert target.sort_order_id == table.metadata.default_sort_order_id != 0
+
+
+def test_files_keep_our_sort_order_when_somebody_sorts_the_table_otherwise(tier: Tier) -> None:
+    table = tier.ensure()
+    ours = table.metadata.default_sort_order_id
+    with table.update_sort_order() as update:
+        update.asc("kafka_timestamp", IdentityTransform())
+    assert table.metadata.default_sort_order_id != ours
+    assert table_target(table).sort_order_id == ours
 
 
 def test_secrets_do_not_travel_to_workers(tmp_path: Path) -> None:

@@ -66,8 +66,13 @@ def run(options: argparse.Namespace) -> int:
         batches = reader.batches(options.partition, **span)
         _write_arrow(options.arrow, reader.schema, _first_rows(batches, options.max))
         return OK
+    found = 0
     for record in islice(reader.records(options.partition, **span), options.max):
         print(json.dumps(_plain(record)) if options.json else _line(record))
+        found += 1
+    if not found:
+        end = reader.end_offset(options.partition)
+        print(f"no such records; partition {options.partition} ends at {end}", file=sys.stderr)
     return OK
 
 

@@ -29,7 +29,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
 def _sizes(topics: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(
         "topic",
-        "produced",
+        "produced (aborted ones, too)",
         "segments",
         "left on broker",
         "native MB",
@@ -53,7 +53,13 @@ def _sizes(topics: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _readings(topics: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("topic", "read as", "records", "SHA-256", title="The same history, four times")
+    table = Table(
+        "topic",
+        "read as",
+        "records",
+        "SHA-256",
+        title="The same history: as acknowledged, and read in three ways",
+    )
     for name, topic in topics.items():
         for way, (records, digest) in topic["readings"].items():
             table.add_row(name, way, f"{records:,}", digest[:32])

@@ -14,6 +14,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 from sqlalchemy import create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import NullPool
@@ -139,13 +141,23 @@ def table_target(table: Table) -> TableTarget:
         location=metadata.location,
         schema_json=table.schema().model_dump_json(),
         spec_json=table.spec().model_dump_json(),
-        sort_order_id=metadata.default_sort_order_id,
+        sort_order_id=_our_sort_order(metadata),
         io_properties={
             key: str(value)
             for key, value in table.io.properties.items()
             if key.startswith(_WORKER_PROPERTIES) and not is_secret(key)
         },
     )
+
+
+def _our_sort_order(metadata: TableMetadata) -> int:
+    """Id of the order that files are written in: somebody may have given the table another one.
+
+    0, the unsorted order, when the table knows ours no more (Iceberg spec, "Sort Orders").
+    """
+    wanted = sort_order().fields
+    orders = (o.order_id for o in metadata.sort_orders if o.fields == wanted)
+    return next(orders, UNSORTED_SORT_ORDER_ID)
 
 
 def _opened(name: str, properties: Mapping[str, str], pacing: Pacing) -> Catalog:
