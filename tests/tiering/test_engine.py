@@ -335,3 +335,11 @@ def test_retry_lifts_a_quarantine_and_the_segment_comes_in(
     assert bad.id.path in capsys.readouterr().out
     tier.settle()
     assert tier.rows(bad) == bad.rows()
+
+
+def test_an_epoch_without_offsets_is_no_fault(tier: Tier) -> None:
+    made = segment(0, 50, leader_epochs=((3, 0), (4, 0)))
+    made = replace(made, batches=[replace(batch, epoch=4) for batch in made.batches])
+    made.store(tier.store)
+    tier.settle()
+    assert tier.rows(made) == made.rows()

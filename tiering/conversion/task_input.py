@@ -149,10 +149,13 @@ def _check_identity(task: ConversionTask, entry: LedgerEntry) -> None:
 
 
 def _bounds(task: ConversionTask) -> SegmentBounds:
+    """An epoch that starts where the next one does has no offsets: it is left out."""
+    epochs = task.leader_epochs
+    followers = (*(start for _, start in epochs[1:]), None)
     return SegmentBounds(
         start_offset=task.segment_start_offset,
         end_offset=task.segment_end_offset,
-        leader_epochs=task.leader_epochs,
+        leader_epochs=tuple(e for e, end in zip(epochs, followers, strict=True) if e[1] != end),
     )
 
 

@@ -118,7 +118,7 @@ def _parse_epochs(raw: object) -> tuple[tuple[int, int], ...]:
             raise BadInput("manifest: leader_epochs is not a list of [epoch, start offset]")
         pair = {"epoch": item[0], "start": item[1]}
         epoch, start = _integer(pair, "epoch", 0, 2**31), _integer(pair, "start", 0, 2**63)
-        if epochs and not (epoch > epochs[-1][0] and start > epochs[-1][1]):
+        if epochs and not (epoch > epochs[-1][0] and start >= epochs[-1][1]):
             raise BadInput("manifest: leader_epochs don't ascend")
         epochs.append((epoch, start))
     return tuple(epochs)
