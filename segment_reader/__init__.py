@@ -4,6 +4,7 @@ Pure: bytes come in through a `RangeSource`; nothing here knows a network, a clo
 Iceberg.
 """
 
+from segment_reader.batch_table import BATCH_SCHEMA, KEPT_COLUMN, BatchTable, Kept
 from segment_reader.batches import BatchHeaders, BatchStarts, Codec, whole_batches
 from segment_reader.bounds import SegmentBounds
 from segment_reader.columns import RECORD_SCHEMA
@@ -31,20 +32,28 @@ from segment_reader.layouts import (
 )
 from segment_reader.limits import DEFAULT_LIMITS, Limits
 from segment_reader.reader import ReadStats, RecordFilter, SegmentReader
+from segment_reader.regeneration import EncodedRecords, RecordEncoder
 from segment_reader.sources import BytesSource, FileSource, RangeSource
 from segment_reader.transactions import NO_VERDICTS, Verdicts
+from segment_reader.witness import AsHeld, Witnessed
 
 __all__ = [
+    "BATCH_SCHEMA",
     "DEFAULT_LIMITS",
+    "KEPT_COLUMN",
     "NO_VERDICTS",
     "RECORD_SCHEMA",
+    "AsHeld",
     "BatchHeaders",
     "BatchStarts",
+    "BatchTable",
     "BytesSource",
     "Codec",
     "CorruptSegment",
+    "EncodedRecords",
     "FileSource",
     "IndexKind",
+    "Kept",
     "Limits",
     "LocalTieredStorageLayout",
     "NativeLayout",
@@ -55,6 +64,7 @@ __all__ = [
     "ProducerSnapshot",
     "RangeSource",
     "ReadStats",
+    "RecordEncoder",
     "RecordFilter",
     "SegmentBounds",
     "SegmentReader",
@@ -64,6 +74,7 @@ __all__ = [
     "TransactionIndex",
     "UnsupportedFormat",
     "Verdicts",
+    "Witnessed",
     "parse_leader_epochs",
     "parse_offset_index",
     "parse_producer_snapshot",

@@ -35,10 +35,14 @@ _Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRecords:
-    """What one call of the parse kernel found: columns that are ready, and where the others lie."""
+    """What one call of the parse kernel found: columns that are ready, and where the others lie.
+
+    `timestamp_deltas` are as in the records, which for log-append time `timestamps` are not.
+    """
 
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
+    timestamp_deltas: npt.NDArray[np.int64]
     timestamp_types: npt.NDArray[np.int8]
     epochs: npt.NDArray[np.int32]
     spans: npt.NDArray[np.int32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "DEFAULT_SERVING_LIMITS", "Limits", "ServingLimits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +37,35 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLimits:
+    """Bounds on the size of a batch that is served, against that of the original.
+
+    The first is a matter of correctness: positions in the served OFFSET index are a quarter of
+    the original ones and must never grow faster than the bytes that are served.
+
+    Attributes:
+        shrink_max: no batch is smaller than its original's size divided by this, rounded up.
+        growth_max: nor larger than its original's size times this, as far as that can be had...
+        growth_free_bytes: ... or than this, whatever the original's size.
+        growth_unpacked_max: a batch that grows by no more than this when its records are stored
+            in its codec's framing without being compressed is served so.
+        unpacked_bytes_max: the same for a batch whose records have at most so many bytes, where
+            a compressor mostly pays for its start.
+        growth_small_max: the factor for those.
+        growth_fast_max: what the fastest level may let a batch grow by before the next one is
+            tried, whatever the batch's size; the slow ones are for `growth_max` only.
+    """
+
+    shrink_max: int = 4
+    growth_max: int = 2
+    growth_free_bytes: int = 1024 * 1024
+    growth_unpacked_max: float = 1.25
+    unpacked_bytes_max: int = 2048
+    growth_small_max: float = 1.5
+    growth_fast_max: float = 2.0
+
+
+DEFAULT_SERVING_LIMITS = ServingLimits()

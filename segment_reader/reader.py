@@ -15,13 +15,16 @@ from segment_reader.batches import BATCH_OVERHEAD, BatchHeaders, HeaderScanner
 from segment_reader.bounds import SegmentBounds
 from segment_reader.errors import CorruptSegment
 from segment_reader.limits import DEFAULT_LIMITS, Limits
+from segment_reader.payloads import BatchPayloads, PayloadReader
 from segment_reader.record_decoder import OffsetRange, RecordDecoder
 from segment_reader.sources import RangeSource
 from segment_reader.transactions import NO_VERDICTS, Verdicts
+from segment_reader.witness import AsHeld, Witness, Witnessed
 
 __all__ = ["ReadStats", "RecordFilter", "SegmentReader"]
 
 _Bytes = npt.NDArray[np.uint8]
+_Bools = npt.NDArray[np.bool_]
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -53,6 +56,10 @@ class ReadStats:
     next_offset: int = 0
 
 
+def _as_they_are(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records
+
+
 class SegmentReader:
     """Reads the log of one segment (magic 2) in chunks, checking all of it.
 
@@ -81,6 +88,14 @@ class SegmentReader:
         for _, _, headers in self._chunks(start_position, end_position):
             yield headers.copy()
 
+    def payloads(
+        self, start_position: int = 0, end_position: int | None = None
+    ) -> Iterator[BatchPayloads]:
+        """All batches in a byte range (both ends on batch borders) with their record bytes."""
+        decompressing = PayloadReader(self._source.name, self._limits)
+        for chunk, position, headers in self._chunks(start_position, end_position):
+            yield from decompressing.payloads(chunk, position, headers)
+
     def record_batches(
         self,
         *,
@@ -97,36 +112,81 @@ class SegmentReader:
         """
         stop = _OFFSET_MAX if to_offset is None else to_offset
         rows = OffsetRange(start=from_offset, stop=stop)
-        self.stats = ReadStats(next_offset=max(from_offset, self._bounds.start_offset))
+        self._begin(rows)
         decoder = RecordDecoder(self._source.name, rows, self._limits)
         for chunk, position, headers in self._chunks(start_position, end_position):
-            chosen = self._choose(headers, rows, include)
-            for batch in decoder.decode(chunk, position, chosen):
+            control, aborted = self._hidden(headers, rows)
+            chosen = _overlapping(headers, rows) & ~control
+            if include is RecordFilter.COMMITTED:
+                chosen &= ~aborted
+            taken = headers if chosen.all() else headers.take(chosen)
+            for batch in decoder.decode(chunk, position, taken):
                 self.stats.rows += batch.num_rows
                 yield batch
             self._advance(int(headers.last_offset[-1]) + 1, stop)
             if self.stats.next_offset >= stop:
                 return
-        if end_position is None or end_position == self._source.size_bytes:
-            # Offsets behind the last batch are gaps: nothing will come for them.
-            self._advance(self._bounds.end_offset + 1, stop)
+        self._end(end_position, stop)
+
+    def witnessed(
+        self,
+        *,
+        from_offset: int,
+        to_offset: int,
+        batches_from: int = 0,
+        batches_to: int = _OFFSET_MAX,
+        start_position: int = 0,
+        end_position: int | None = None,
+        as_held: AsHeld = _as_they_are,
+    ) -> Iterator[Witnessed]:
+        """Committed records of [from_offset, to_offset), and all batches with what they need.
+
+        Every batch of the byte range (which lies on batch borders) with its base offset in
+        [batches_from, batches_to) is decoded whole, whichever of its rows are asked for. `as_held`
+        says what a table will hold of decoded rows; where the batch's bytes can't be made from
+        that, they are given as well. Offsets of records and of batches rise strictly. Reading ends
+        early once both `to_offset` and `batches_to` are reached.
+        """
+        rows = OffsetRange(start=from_offset, stop=to_offset)
+        batches = OffsetRange(start=batches_from, stop=batches_to)
+        self._begin(rows)
+        witness = Witness(self._source.name, rows, batches, as_held, self._limits)
+        for chunk, position, headers in self._chunks(start_position, end_position):
+            control, aborted = self._hidden(headers, rows)
+            hidden = control | aborted
+            base = headers.base_offset
+            chosen = _overlapping(headers, rows) & ~hidden
+            chosen |= (base >= batches.start) & (base < batches.stop)
+            own = headers.copy() if chosen.all() else headers.take(chosen)
+            for step in witness.read(chunk, position, own, hidden[chosen]):
+                self.stats.rows += sum(records.num_rows for records in step.records)
+                yield step
+            next_offset = int(headers.last_offset[-1]) + 1
+            self._advance(next_offset, to_offset)
+            if next_offset >= max(to_offset, batches_to):
+                return
+        self._end(end_position, to_offset)
+
+    def _begin(self, rows: OffsetRange) -> None:
+        self.stats = ReadStats(next_offset=max(rows.start, self._bounds.start_offset))
 
     def _advance(self, next_offset: int, stop: int) -> None:
         self.stats.next_offset = max(self.stats.next_offset, min(next_offset, stop))
 
-    def _choose(
-        self, headers: BatchHeaders, rows: OffsetRange, include: RecordFilter
-    ) -> BatchHeaders:
-        inside = (headers.last_offset >= rows.start) & (headers.base_offset < rows.stop)
+    def _end(self, end_position: int | None, stop: int) -> None:
+        if end_position is None or end_position == self._source.size_bytes:
+            # Offsets behind the last batch are gaps: nothing will come for them.
+            self._advance(self._bounds.end_offset + 1, stop)
+
+    def _hidden(self, headers: BatchHeaders, rows: OffsetRange) -> tuple[_Bools, _Bools]:
+        """Which batches are control batches and which aborted ones; counts those in the range."""
+        inside = _overlapping(headers, rows)
         control = headers.control
         aborted = self._verdicts.aborted(headers) & ~control
         self.stats.batches += int(inside.sum())
         self.stats.control_batches += int((inside & control).sum())
         self.stats.aborted_rows += int(headers.count[inside & aborted].sum())
-        chosen = inside & ~control
-        if include is RecordFilter.COMMITTED:
-            chosen &= ~aborted
-        return headers if chosen.all() else headers.take(chosen)
+        return control, aborted
 
     def _chunks(
         self, start_position: int, end_position: int | None
@@ -153,13 +213,15 @@ class SegmentReader:
         """The batches of a chunk, in pieces that stay in the processor's cache meanwhile."""
         view, at, wanted = np.frombuffer(data, np.uint8), 0, self._limits.piece_bytes
         while at < len(view):
-            piece = view[at : at + wanted]
+            # What little would be left over joins the last piece.
+            stop = at + wanted if at + wanted * 3 // 2 < len(view) else len(view)
+            piece = view[at:stop]
             headers, consumed = scanner.scan(piece, position + at)
             if consumed:
                 yield piece, headers, consumed
                 at += consumed
                 wanted = self._limits.piece_bytes
-            elif at + wanted >= len(view):
+            elif stop == len(view):
                 return
             else:
                 wanted *= 2
@@ -178,3 +240,7 @@ class SegmentReader:
                 position=position,
             )
         return size
+
+
+def _overlapping(headers: BatchHeaders, rows: OffsetRange) -> _Bools:
+    return (headers.last_offset >= rows.start) & (headers.base_offset < rows.stop)

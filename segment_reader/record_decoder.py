@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from segment_reader.batches import BATCH_OVERHEAD, BatchHeaders, Codec
-from segment_reader.codecs import Payload, new_zstd_decompressor
 from segment_reader.columns import ParsedRecords
 from segment_reader.errors import CorruptSegment
 from segment_reader.kernels import records
 from segment_reader.limits import Limits
+from segment_reader.record_window import HeldBatches, LargeBatch, RecordWindow
 
-__all__ = ["OffsetRange", "RecordDecoder"]
+__all__ = ["OffsetRange", "ParsedPart", "RecordDecoder", "RecordParser"]
 
 _START, _END = 0, 1
 _BATCH, _AT, _DONE, _ROWS = 0, 1, 2, 4
@@ -33,21 +33,24 @@ class OffsetRange:
     stop: int
 
 
-class RecordDecoder:
-    """Decodes the records of one log, chunk after chunk.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedPart:
+    """What one step of parsing has gone through: from one place in the batches to another.
 
-    Uncompressed batches are parsed where they lie. Compressed ones are put one after the other
-    into a window of `limits.arrow_batch_bytes`, so that many small ones cost one kernel call; a
-    batch that is larger than the window goes through it piece by piece.
+    A place is a batch, where in the buffer (-1: at its start) and how many records in.
     """
 
+    parsed: ParsedRecords
+    begin: tuple[int, int, int]
+    end: tuple[int, int, int]
+
+
+class RecordDecoder:
+    """Decodes the records of one log, chunk after chunk."""
+
     def __init__(self, name: str, rows: OffsetRange, limits: Limits) -> None:
-        self._name = name
-        self._rows = rows
-        self._limits = limits
-        self._window: _Bytes = np.empty(0, np.uint8)
-        self._spans = np.empty((records.SPAN_ROWS, 0), np.int32)
-        self._zstd = new_zstd_decompressor()
+        self._window = RecordWindow(name, limits)
+        self._parser = RecordParser(name, rows, limits)
 
     def decode(
         self, chunk: _Bytes, position: int, headers: BatchHeaders
@@ -56,121 +59,55 @@ class RecordDecoder:
 
         Raises CorruptSegment.
         """
-        if not len(headers):
-            return
-        starts = headers.position - position + BATCH_OVERHEAD
-        ends = headers.position - position + headers.size
-        if (headers.codec == Codec.NONE).all():
-            yield from self._parse(chunk, _matrix(headers, starts, ends), headers)
-        else:
-            yield from self._decode_through_window(chunk, headers, starts, ends)
+        for held in self._window.batches(chunk, position, headers):
+            for part in self._parser.parts(held):
+                yield part.parsed.gather(held.buffer)
 
-    def _decode_through_window(
-        self, chunk: _Bytes, headers: BatchHeaders, starts: _Int64s, ends: _Int64s
-    ) -> Iterator[pa.RecordBatch]:
-        if not len(self._window):
-            self._window = np.empty(self._limits.arrow_batch_bytes, np.uint8)
-        inside = _Inside(len(headers))
-        codecs, view = headers.codec.tolist(), chunk.data
-        places = zip(starts.tolist(), ends.tolist(), strict=True)
-        for i, (start, end) in enumerate(places):
-            payload = self._open(headers, i, codecs[i], view[start:end])
-            filled = payload.fill(self._window.data[inside.used :])
-            if inside.used + filled == len(self._window):
-                yield from self._parse_inside(headers, inside)
-                self._window[:filled] = self._window[inside.used : inside.used + filled]
-                inside = _Inside(len(headers), first=i)
-                filled += payload.fill(self._window.data[filled:])
-                if filled == len(self._window):
-                    yield from self._stream(headers, i, payload)
-                    inside = _Inside(len(headers), first=i + 1)
-                    continue
-            inside.add(filled)
-        yield from self._parse_inside(headers, inside)
 
-    def _open(self, headers: BatchHeaders, i: int, codec: int, data: memoryview) -> Payload:
-        # A batch without records has no payload either, whatever its codec.
-        codec = codec if len(data) else Codec.NONE
-        place = int(headers.position[i])
-        return Payload(codec, data, self._limits, self._zstd, name=self._name, position=place)
+class RecordParser:
+    """Finds the records of batches, as many at a time as one Arrow batch may have."""
 
-    def _parse_inside(self, headers: BatchHeaders, inside: _Inside) -> Iterator[pa.RecordBatch]:
-        chosen = slice(inside.first, inside.first + inside.count)
-        if inside.count:
-            part = headers.slice(chosen)
-            matrix = _matrix(part, inside.starts[: inside.count], inside.ends[: inside.count])
-            yield from self._parse(self._window[: inside.used], matrix, part)
+    def __init__(self, name: str, rows: OffsetRange, limits: Limits) -> None:
+        self._name = name
+        self._rows = rows
+        self._limits = limits
+        self._spans = np.empty((records.SPAN_ROWS, 0), np.int32)
 
-    def _parse(
-        self, buffer: _Bytes, matrix: _Int64s, headers: BatchHeaders
-    ) -> Iterator[pa.RecordBatch]:
-        state = _new_state()
-        outcome = records.STOPPED
-        while outcome == records.STOPPED:
-            outcome, parsed = self._step(buffer, matrix, headers, state, open_ended=False)
+    def parts(self, held: HeldBatches) -> Iterator[ParsedPart]:
+        """The parts of the batches that have rows in the range, in order.
+
+        A part is good until the next one is asked for. Raises CorruptSegment.
+        """
+        state = np.zeros(records.STATE_SIZE, np.int64)
+        state[_AT] = -1
+        matrix, outcome = _matrix(held), records.STOPPED
+        while outcome != records.DONE:
+            if outcome == records.NEEDS_BYTES and isinstance(held, LargeBatch):
+                held.refill(int(state[_AT]))
+                state[_AT], matrix[_END] = 0, held.ends
+            begin = _place(state)
+            outcome, parsed = self._step(held, matrix, state)
             if len(parsed.offsets):
-                yield parsed.gather(_read_only(buffer))
-
-    def _stream(self, headers: BatchHeaders, i: int, payload: Payload) -> Iterator[pa.RecordBatch]:
-        """The records of one batch that fills the window and may have more to come."""
-        part = headers.slice(slice(i, i + 1))
-        matrix = _matrix(part, np.zeros(1, np.int64), np.array([len(self._window)], np.int64))
-        state = _new_state()
-        open_ended = True
-        while True:
-            window = self._window[: matrix[_END, 0]]
-            outcome, parsed = self._step(window, matrix, part, state, open_ended=open_ended)
-            if len(parsed.offsets):
-                yield parsed.gather(_read_only(window))
-            if outcome == records.DONE:
-                return
-            if outcome == records.NEEDS_BYTES:
-                kept = self._keep_tail(int(state[_AT]), part, payload)
-                state[_AT] = 0
-                filled = kept + payload.fill(self._window.data[kept:])
-                matrix[_END, 0] = filled
-                # Nothing may follow the last record: then the next step raises.
-                open_ended = filled == len(self._window) and state[_DONE] < part.count[0]
-
-    def _keep_tail(self, at: int, part: BatchHeaders, payload: Payload) -> int:
-        """Move what is left of the window to its head; enlarge it if that is all of it."""
-        kept = len(self._window) - at
-        if at:
-            self._window[:kept] = self._window[at:]
-            return kept
-        allowed = payload.size * self._limits.large_record_ratio_max
-        if 2 * kept > max(allowed, self._limits.arrow_batch_bytes):
-            raise CorruptSegment(
-                f"batch refused: one record is larger than {kept} bytes, of which the batch's "
-                f"{payload.size} compressed bytes allow {allowed}",
-                segment=self._name,
-                position=int(part.position[0]),
-            )
-        larger = np.empty(2 * kept, np.uint8)
-        larger[:kept] = self._window
-        self._window = larger
-        return kept
+                yield ParsedPart(parsed=parsed, begin=begin, end=_place(state))
 
     def _step(
-        self,
-        buffer: _Bytes,
-        matrix: _Int64s,
-        headers: BatchHeaders,
-        state: _Int64s,
-        *,
-        open_ended: bool,
+        self, held: HeldBatches, matrix: _Int64s, state: _Int64s
     ) -> tuple[int, ParsedRecords]:
         """Parse on from `state` until the batches or the limits of an Arrow batch are reached."""
-        left = int(headers.count[state[_BATCH] :].sum() - max(state[_DONE], 0))
+        counts = held.headers.count
+        # Nothing may follow the last record: then the end of the batch is where this piece ends.
+        more = isinstance(held, LargeBatch) and held.open_ended and state[_DONE] < counts[0]
+        left = int(counts[state[_BATCH] :].sum() - max(state[_DONE], 0))
         capacity = max(min(left, self._limits.arrow_batch_rows_max), 1)
         if capacity > self._spans.shape[1]:
             self._spans = np.empty((records.SPAN_ROWS, capacity), np.int32)
         offsets, timestamps = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-        types, epochs = np.empty(capacity, np.int8), np.empty(capacity, np.int32)
+        deltas, types = np.empty(capacity, np.int64), np.empty(capacity, np.int8)
+        epochs = np.empty(capacity, np.int32)
         outcome = records.parse_records(
-            _read_only(buffer),
+            held.buffer,
             matrix,
-            int(open_ended),
+            int(more),
             self._rows.start,
             self._rows.stop,
             self._limits.arrow_batch_bytes,
@@ -178,15 +115,17 @@ class RecordDecoder:
             self._spans,
             offsets,
             timestamps,
+            deltas,
             types,
             epochs,
         )
         if outcome in records.FAULTS:
-            raise self._fault(outcome, headers, matrix, state)
+            raise self._fault(outcome, held.headers, matrix, state)
         rows = int(state[_ROWS])
         return outcome, ParsedRecords(
             offsets=offsets[:rows],
             timestamps=timestamps[:rows],
+            timestamp_deltas=deltas[:rows],
             timestamp_types=types[:rows],
             epochs=epochs[:rows],
             spans=self._spans,
@@ -205,30 +144,12 @@ class RecordDecoder:
         return CorruptSegment(f"batch refused: {reason}", segment=self._name, position=position)
 
 
-class _Inside:
-    """Which batches lie whole in the window: from index `first` on, `count` of them."""
-
-    __slots__ = ("count", "ends", "first", "starts", "used")
-
-    def __init__(self, capacity: int, first: int = 0) -> None:
-        self.first = first
-        self.count = 0
-        self.used = 0
-        self.starts = np.empty(capacity, np.int64)
-        self.ends = np.empty(capacity, np.int64)
-
-    def add(self, size: int) -> None:
-        self.starts[self.count] = self.used
-        self.used += size
-        self.ends[self.count] = self.used
-        self.count += 1
-
-
-def _matrix(headers: BatchHeaders, starts: _Int64s, ends: _Int64s) -> _Int64s:
+def _matrix(held: HeldBatches) -> _Int64s:
     """What the parse kernel wants to know of each batch, a row per fact."""
+    headers = held.headers
     matrix = np.empty((records.BATCH_ROWS, len(headers)), np.int64)
     facts = (
-        *(starts, ends, headers.count, headers.base_offset, headers.last_offset_delta),
+        *(held.starts, held.ends, headers.count, headers.base_offset, headers.last_offset_delta),
         *(headers.base_timestamp, headers.max_timestamp, headers.log_append_time),
         headers.leader_epoch,
     )
@@ -237,13 +158,6 @@ def _matrix(headers: BatchHeaders, starts: _Int64s, ends: _Int64s) -> _Int64s:
     return matrix
 
 
-def _new_state() -> _Int64s:
-    state = np.zeros(records.STATE_SIZE, np.int64)
-    state[_AT] = -1
-    return state
-
-
-def _read_only(buffer: _Bytes) -> _Bytes:
-    view = buffer.view()
-    view.flags.writeable = False
-    return view
+def _place(state: _Int64s) -> tuple[int, int, int]:
+    batch, at, done = state[[_BATCH, _AT, _DONE]].tolist()
+    return batch, at, done if at >= 0 else 0

@@ -17,9 +17,11 @@ __all__ = [
     "INT64",
     "INT64S",
     "INT64_MATRIX",
+    "READ_INT64S",
     "UINT8S",
     "VOID",
     "Int",
+    "called",
     "compiled",
     "inlined",
     "intrinsic",
@@ -35,6 +37,7 @@ UINT8S: Final = types.Array(types.uint8, 1, "C")
 INT8S: Final = types.Array(types.int8, 1, "C")
 INT32S: Final = types.Array(types.int32, 1, "C")
 INT64S: Final = types.Array(types.int64, 1, "C")
+READ_INT64S: Final = types.Array(types.int64, 1, "C", readonly=True)
 INT32_MATRIX: Final = types.Array(types.int32, 2, "C")
 INT64_MATRIX: Final = types.Array(types.int64, 2, "C")
 
@@ -49,6 +52,11 @@ Int = Any
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A part of kernels: compiled together with the kernel that calls it."""
     return cast(Callable[_P, _R], _njit(forceinline=True, error_model="numpy")(function))
+
+
+def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A part of kernels that stays a function: for what is long, and not where the time goes."""
+    return cast(Callable[_P, _R], _njit(error_model="numpy")(function))
 
 
 def compiled(signature: object) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -10,7 +10,18 @@ from numba.core import cgutils
 
 from segment_reader.kernels.compiler import intrinsic
 
-__all__ = ["address_of", "byte_at", "copy_bytes", "load_u64"]
+__all__ = [
+    "address_of",
+    "byte_at",
+    "copy",
+    "copy_bytes",
+    "int32_at",
+    "int64_at",
+    "load_u64",
+    "same_bytes",
+    "significant_bits",
+    "store_byte",
+]
 
 
 @intrinsic
@@ -67,6 +78,95 @@ def byte_at(typing_context: Any, address: Any, at: Any) -> Any:
         return builder.zext(byte, ir.IntType(64))
 
     return signature, codegen
+
+
+@intrinsic
+def int32_at(typing_context: Any, address: Any, i: Any) -> Any:
+    """Element `i` of the int32s at an address, aligned or not, as int64."""
+    signature = types.int64(types.uint64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.sext(_element(builder, ir.IntType(32), args), ir.IntType(64))
+
+    return signature, codegen
+
+
+@intrinsic
+def int64_at(typing_context: Any, address: Any, i: Any) -> Any:
+    """Element `i` of the int64s at an address, aligned or not."""
+    signature = types.int64(types.uint64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _element(builder, ir.IntType(64), args)
+
+    return signature, codegen
+
+
+@intrinsic
+def store_byte(typing_context: Any, address: Any, at: Any, byte: Any) -> Any:
+    """Put the lowest byte of an integer `at` behind an address."""
+    signature = types.void(types.uint64, types.int64, types.uint64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = _pointer(builder, args[0], args[1])
+        builder.store(builder.trunc(args[2], ir.IntType(8)), pointer)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def copy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, length: Any) -> Any:
+    """memcpy(target + at, source + start, length) for addresses."""
+    signature = types.void(types.uint64, types.int64, types.uint64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        into, origin = _pointer(builder, args[0], args[1]), _pointer(builder, args[2], args[3])
+        raw_memcpy: Any = cgutils.raw_memcpy
+        raw_memcpy(builder, into, origin, args[4], 1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def same_bytes(typing_context: Any, one: Any, at: Any, other: Any, start: Any, length: Any) -> Any:
+    """memcmp(one + at, other + start, length) == 0 for addresses."""
+    signature = types.boolean(types.uint64, types.int64, types.uint64, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [pointer, pointer, word])
+        get_function: Any = cgutils.get_or_insert_function
+        memcmp = get_function(builder.module, kind, "memcmp")
+        places = [_pointer(builder, args[0], args[1]), _pointer(builder, args[2], args[3])]
+        result = builder.call(memcmp, [*places, args[4]])
+        return builder.icmp_signed("==", result, ir.Constant(ir.IntType(32), 0))
+
+    return signature, codegen
+
+
+@intrinsic
+def significant_bits(typing_context: Any, number: Any) -> Any:
+    """How many bits a uint64 needs; 1 for 0."""
+    signature = types.int64(types.uint64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        number = builder.or_(args[0], ir.Constant(word, 1))
+        leading = builder.ctlz(number, ir.Constant(ir.IntType(1), 1))
+        return builder.sub(ir.Constant(word, 64), leading)
+
+    return signature, codegen
+
+
+def _element(builder: Any, kind: Any, args: Any) -> Any:
+    pointer = builder.inttoptr(args[0], kind.as_pointer())
+    return builder.load(builder.gep(pointer, [args[1]]), align=1)
+
+
+def _pointer(builder: Any, address: Any, at: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, ir.IntType(8).as_pointer()), [at])
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:

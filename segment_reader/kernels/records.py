@@ -152,6 +152,7 @@ def _parse_batch(
     spans: _Int32s,
     offsets: _Int64s,
     timestamps: _Int64s,
+    timestamp_deltas: _Int64s,
     timestamp_types: _Int8s,
     epochs: _Int32s,
 ) -> Int:
@@ -185,6 +186,7 @@ def _parse_batch(
         if from_offset <= base_offset + delta < to_offset:
             offsets[rows] = base_offset + delta
             timestamps[rows] = base_timestamp + timestamp_delta
+            timestamp_deltas[rows] = timestamp_delta
             if is_append_time:
                 timestamps[rows] = append_timestamp
             timestamp_types[rows] = is_append_time
@@ -209,7 +211,7 @@ def _parse_batch(
 @compiled(
     INT64(
         *(BYTES, INT64_MATRIX, INT64, INT64, INT64, INT64, INT64S),
-        *(INT32_MATRIX, INT64S, INT64S, INT8S, INT32S),
+        *(INT32_MATRIX, INT64S, INT64S, INT64S, INT8S, INT32S),
     )
 )
 def parse_records(
@@ -223,6 +225,7 @@ def parse_records(
     spans: _Int32s,
     offsets: _Int64s,
     timestamps: _Int64s,
+    timestamp_deltas: _Int64s,
     timestamp_types: _Int8s,
     epochs: _Int32s,
 ) -> int:
@@ -249,7 +252,7 @@ def parse_records(
                 bytes_max,
                 state,
             ),
-            *(spans, offsets, timestamps, timestamp_types, epochs),
+            *(spans, offsets, timestamps, timestamp_deltas, timestamp_types, epochs),
         )
         if outcome == DONE and last:
             # Its caller looks for the end of an open-ended batch.

@@ -1,4 +1,4 @@
-"""Decode from memory that ends at a page which must not be touched.
+"""Decode and serve from memory that ends at a page which must not be touched.
 
 Run by test_segment_kernels.py in a process of its own: a read past the end kills it.
 """
@@ -10,15 +10,29 @@ import mmap
 import random
 import sys
 
+import google_crc32c
 import numpy as np
 from batch_maker import MadeBatch, MadeRecord, plain
+from served_batches import made_headers
 
-from segment_reader import DEFAULT_LIMITS, SegmentBounds, SegmentReaderError, whole_batches
+from segment_reader import (
+    DEFAULT_LIMITS,
+    BytesSource,
+    Codec,
+    RecordEncoder,
+    SegmentBounds,
+    SegmentReader,
+    SegmentReaderError,
+    whole_batches,
+)
 from segment_reader.batches import HeaderScanner
+from segment_reader.limits import ServingLimits
 from segment_reader.record_decoder import OffsetRange, RecordDecoder
+from segment_reader.serving import assemble
 
 PAGES = 4
 SIZE = PAGES * mmap.PAGESIZE
+ALWAYS_PACKED = ServingLimits(growth_unpacked_max=0, growth_small_max=0)
 
 
 def guarded() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -47,6 +61,31 @@ def decode(memory: np.ndarray[tuple[int], np.dtype[np.uint8]], data: bytes) -> N
         pass
 
 
+def serve(memory: np.ndarray[tuple[int], np.dtype[np.uint8]], data: bytes, codec: int) -> None:
+    place = memory[SIZE - len(data) : SIZE]
+    place[:] = np.frombuffer(data, np.uint8)
+    half = len(data) // 2
+    headers = made_headers(codec, [61, 61])
+    borders = np.array([0, half, len(data)])
+    for limits in (ALWAYS_PACKED, ServingLimits(growth_unpacked_max=1e9, growth_small_max=1e9)):
+        assemble(headers, headers.count, place, borders, limits)
+
+
+def compare(memory: np.ndarray[tuple[int], np.dtype[np.uint8]], left: int) -> None:
+    """Rows against only the first bytes of what they become."""
+    made = plain(0, 40)
+    bounds = SegmentBounds(start_offset=0, end_offset=2**62)
+    reader = SegmentReader(BytesSource("x", made.encode()), bounds)
+    (headers,), (rows,) = reader.headers(), reader.record_batches()
+    data = made.payload[:left]
+    memory[SIZE - left : SIZE] = np.frombuffer(data, np.uint8)
+    place = (np.array([SIZE - left]), np.array([SIZE]))
+    crcs, deltas = np.zeros(1, np.int64), np.zeros(40, np.int64)
+    equal = RecordEncoder().match(headers, rows, np.array([0, 40]), deltas, memory, place, crcs)
+    assert equal.tolist() == [left == len(made.payload)]
+    assert crcs.tolist() == [google_crc32c.value(data)]
+
+
 def main() -> None:
     memory, rng = guarded(), random.Random(11)
     whole = plain(0, 5).encode() + plain(5, 1).encode()
@@ -60,6 +99,12 @@ def main() -> None:
             changed[rng.randrange(len(changed))] = rng.choice([0, 1, 0x7E, 0x7F, 0x80, 0xFE, 0xFF])
         count = rng.randrange(1, 10)
         decode(memory, MadeBatch(0, bytes(changed), count, 9).encode())
+    for size in [*range(200), SIZE]:
+        for codec in Codec:
+            serve(memory, rng.randbytes(size), codec)
+            serve(memory, (rng.randbytes(rng.randrange(1, 30)) * size)[:size], codec)
+    for left in (0, 1, 7, 500, len(plain(0, 40).payload) - 1, len(plain(0, 40).payload)):
+        compare(memory, left)
     if "--overrun" in sys.argv:  # shows that the guard works
         ctypes.string_at(memory.ctypes.data + SIZE - 1, 2)
     sys.stdout.write("ok")
