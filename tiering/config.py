@@ -13,10 +13,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tiering.errors import BadInput
 from tiering.redaction import redact
+from tiering.segments import check_topic_name
 
-__all__ = ["EngineConfig", "ServiceConfig", "TierConfig", "default_config", "load_config"]
+__all__ = [
+    "EngineConfig",
+    "ServiceConfig",
+    "TierConfig",
+    "TopicConfig",
+    "default_config",
+    "load_config",
+    "retention_ms",
+]
 
 _CATALOG_URIS: Final = ("sqlite:", "http://", "https://")
+_DURATION: Final = re.compile(r"(?P<count>[1-9]\d{0,5})(?P<unit>[smhd])")
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMESPACE: Final = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 MIB: Final = 1024 * 1024
 _C = TypeVar("_C")
@@ -53,6 +64,8 @@ class EngineConfig:
         split_bytes: segments larger than this become several tasks and files.
         spark_master: where the conversion job runs.
         spark_conf: further Spark settings, passed on as they are.
+        retire_grace_ms: how long a proven segment's native log is kept before table and side
+            file become the only copy.
     """
 
     cycle_interval_ms: int = 200
@@ -60,11 +73,44 @@ class EngineConfig:
     split_bytes: int = 256 * MIB
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    retire_grace_ms: int = 3_600_000
 
     def __post_init__(self) -> None:
-        for name, low in (("cycle_interval_ms", 10), ("cycle_bytes_max", 1), ("split_bytes", MIB)):
+        lowest = {"cycle_interval_ms": 10, "cycle_bytes_max": 1, "split_bytes": MIB}
+        for name, low in {**lowest, "retire_grace_ms": 0}.items():
             if getattr(self, name) < low:
                 raise BadInput(f"engine.{name}: {getattr(self, name)} is below {low}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What is set for one topic, or for all that have nothing of their own.
+
+    Attributes:
+        retention: which rows leave the table. `kafka`: those that the broker deletes; `forever`:
+            none; a duration (`12h`, `90d`): those that the broker has deleted and whose
+            timestamps are older than that.
+    """
+
+    retention: str = "kafka"
+
+    def __post_init__(self) -> None:
+        retention_ms(self.retention)
+
+
+def retention_ms(retention: str) -> int | None:
+    """A retention as milliseconds that rows outlive the broker's delete; None: forever.
+
+    `kafka` is 0. Raises BadInput for what is none of the three forms.
+    """
+    if retention in ("kafka", "forever"):
+        return 0 if retention == "kafka" else None
+    match = _DURATION.fullmatch(retention)
+    if match is None:
+        raise BadInput(
+            f"retention: {retention!r} is neither kafka nor forever nor a duration such as 12h, 90d"
+        )
+    return int(match["count"]) * _UNIT_MS[match["unit"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +123,8 @@ class TierConfig:
         catalog_name: the catalog's name; engines that share an SQLite catalog must use the same.
         catalog: PyIceberg catalog properties (uri, type, ...).
         namespace: the Iceberg namespace of all topic tables.
+        defaults: settings of topics that have none of their own.
+        topics: settings by topic name.
     """
 
     store: str
@@ -86,6 +134,12 @@ class TierConfig:
     namespace: str = "kafka"
     service: ServiceConfig = field(default_factory=ServiceConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    defaults: TopicConfig = field(default_factory=TopicConfig)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+
+    def topic(self, name: str) -> TopicConfig:
+        """The settings of a topic."""
+        return self.topics.get(name, self.defaults)
 
     def __post_init__(self) -> None:
         if not self.store:
@@ -95,6 +149,8 @@ class TierConfig:
                 f"namespace: {self.namespace!r} must be lower-case letters, digits and '_', "
                 "not starting with a digit"
             )
+        for topic in self.topics:
+            check_topic_name(topic)
         if "uri" not in self.catalog:
             raise BadInput("catalog.uri: missing; give sqlite:///FILE or a REST catalog's URL")
         if "type" not in self.catalog and not self.catalog["uri"].startswith(_CATALOG_URIS):
@@ -199,17 +255,25 @@ def _build(kind: type[_C], raw: object, where: str) -> _C:
     for key in raw:
         if key not in known:
             raise BadInput(f"{where}{key}: unknown key; known are {', '.join(known)}")
-    nested = {"service": ServiceConfig, "engine": EngineConfig}
+    nested = {"service": ServiceConfig, "engine": EngineConfig, "defaults": TopicConfig}
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key in nested:
             values[key] = _build(nested[key], value, f"{where}{key}.")
+        elif key == "topics":
+            values[key] = _topics(value, f"{where}{key}.")
         else:
             values[key] = _checked(value, str(known[key].type), where + key)
     try:
         return kind(**values)
     except TypeError as error:
         raise BadInput(f"{where or 'config: '}{error}") from error
+
+
+def _topics(raw: object, where: str) -> dict[str, TopicConfig]:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"{where.rstrip('.')}: must be a table of topics")
+    return {str(name): _build(TopicConfig, own, f"{where}{name}.") for name, own in raw.items()}
 
 
 def _checked(value: object, annotation: str, where: str) -> object:

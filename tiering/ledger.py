@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from tiering.errors import BadInput, NotFound, StoreConflict
+from tiering.errors import BadInput, FatalError, NotFound, StoreConflict
 from tiering.segments import SegmentId, SegmentMetadata
 from tiering.store import ObjectStore
 
-__all__ = ["Ledger", "LedgerEntry", "Quarantine", "SegmentState", "partition_of_key"]
+__all__ = [
+    "Ledger",
+    "LedgerEntry",
+    "Proof",
+    "ProofFault",
+    "Quarantine",
+    "SegmentState",
+    "partition_of_key",
+]
 
 _VERSION: Final = 1
 _PREFIX: Final = "ledger/"
 
 
 class SegmentState(StrEnum):
-    """How far a segment has come; later states never go back."""
+    """How far a segment has come. Only `LedgerEntry.withdrawn` goes back, and never from RETIRED.
+
+    UPLOADED: native only. CONVERTED: its rows are in the table, its side file is written.
+    PROVEN: both were read back and gave the native log's records. RETIRED: table and side file
+    are the authority; the native objects go, or are gone.
+    """
 
     UPLOADED = "uploaded"
     CONVERTED = "converted"
@@ -40,6 +53,31 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was proven of a segment, and when.
+
+    Attributes:
+        proven_at_ms: epoch milliseconds; the grace counts from here.
+        coverage: digest of the data and delete files that hold the segment's rows
+            (`Coverage.digest`): as long as a fresh table has the same, the proof holds for it.
+        deleted_rows: rows that somebody had deleted through SQL by then.
+    """
+
+    proven_at_ms: int
+    coverage: str
+    deleted_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofFault:
+    """A proof that failed: the native log stayed the authority. `count` over the entry's life."""
+
+    reason: str
+    offset: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """The state of one segment id.
 
@@ -50,6 +88,12 @@ class LedgerEntry:
         uploaded_at_ms: when the copy became durable, epoch milliseconds.
         delete_requested: the broker has asked to delete this id; its native objects go.
         quarantine: set when its bytes can't be converted.
+        side: keys of the parts of its side file, in offset order; empty before CONVERTED.
+        proof: set from PROVEN on.
+        fault: the last proof that failed, if any did.
+        native_gone: the native objects were removed after RETIRED.
+        cut: offset at which an unclean election cut the log that a retired segment is of: its
+            batches from there on are no part of the log any more, and have no rows.
     """
 
     metadata: SegmentMetadata
@@ -59,6 +103,27 @@ class LedgerEntry:
     state: SegmentState = SegmentState.UPLOADED
     delete_requested: bool = False
     quarantine: Quarantine | None = None
+    side: tuple[str, ...] = ()
+    proof: Proof | None = None
+    fault: ProofFault | None = None
+    native_gone: bool = False
+    cut: int | None = None
+
+    def cut_at(self, offset: int) -> LedgerEntry:
+        """The entry of a segment whose log was cut at `offset`, or already lower."""
+        return replace(self, cut=offset if self.cut is None else min(self.cut, offset))
+
+    def withdrawn(self, fault: ProofFault | None = None) -> LedgerEntry:
+        """The entry as it is when its rows have been taken out of the table again: uploaded.
+
+        Raises FatalError for a retired one: its native log is not there to convert from.
+        """
+        if self.state is SegmentState.RETIRED:
+            raise FatalError(f"{self.metadata}: its native log is gone, its rows must stay")
+        known = self.fault
+        if fault is not None and known is not None:
+            fault = replace(fault, count=known.count + 1)
+        return replace(self, state=SegmentState.UPLOADED, side=(), proof=None, fault=fault or known)
 
     def part_range(self, name: str) -> tuple[int, int] | None:
         """(start, size) of a part in the indexes object, or None when the segment has none."""
@@ -93,6 +158,11 @@ class LedgerEntry:
                 "delete_requested": self.delete_requested,
                 "quarantine": self.quarantine
                 and {"reason": self.quarantine.reason, "position": self.quarantine.position},
+                "side": self.side,
+                "proof": self.proof and asdict(self.proof),
+                "fault": self.fault and asdict(self.fault),
+                "native_gone": self.native_gone,
+                "cut": self.cut,
             }
         ).encode()
 
@@ -109,7 +179,7 @@ class LedgerEntry:
                 base_offset=raw["base_offset"],
                 segment_id=raw["segment_id"],
             )
-            quarantine = raw["quarantine"]
+            quarantine, proof, fault = raw["quarantine"], raw.get("proof"), raw.get("fault")
             return cls(
                 metadata=SegmentMetadata(
                     id=identity,
@@ -127,6 +197,11 @@ class LedgerEntry:
                 state=SegmentState(raw["state"]),
                 delete_requested=raw["delete_requested"],
                 quarantine=Quarantine(**quarantine) if quarantine else None,
+                side=tuple(str(key) for key in raw.get("side", ())),
+                proof=Proof(**proof) if proof else None,
+                fault=ProofFault(**fault) if fault else None,
+                native_gone=raw.get("native_gone", False),
+                cut=raw.get("cut"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{key}: not a ledger object: {error!r}") from error

@@ -11,8 +11,8 @@ Rules (their reasons: ARCHITECTURE.md, "Planning"):
 4. A quarantined segment stops its partition where no other copy holds the offset; other
    partitions go on.
 5. After an unclean election two lineages of leader epochs contradict each other, and the one with
-   the newest epoch is the log. A copy that shows rows below the watermark to be dead stops its
-   partition, also when it brings nothing new; a copy that is dead itself is passed over.
+   the newest epoch is the log. A copy that shows rows below the watermark to be dead asks for
+   their withdrawal, also when it brings nothing new; a copy that is dead itself is passed over.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ __all__ = [
     "PartitionPlan",
     "SegmentRange",
     "Stall",
-    "dead_rows",
+    "Withdrawal",
+    "contradicts",
     "epochs_until",
     "group_by_partition",
+    "newest_epoch",
     "plan_partition",
 ]
 
@@ -54,13 +56,30 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """Rows from `offset` on are of a log that is no more: they leave before anything is added.
+
+    `newest_epoch` is that of the log which replaced it: what was written under it is alive.
+    """
+
+    partition: int
+    offset: int
+    newest_epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """One partition's next step: ranges in offset order, and what stopped it if anything did."""
+    """One partition's next step: ranges in offset order, and what stopped it if anything did.
+
+    With a withdrawal there are no ranges: they are planned when it has been done.
+    """
 
     partition: int
     watermark: Watermark | None
     ranges: tuple[SegmentRange, ...]
     stall: Stall | None = None
+    withdrawal: Withdrawal | None = None
 
 
 def plan_partition(
@@ -84,10 +103,14 @@ def plan_partition(
     held = [e for e in entries if not e.delete_requested]
     live = [e for e in held if e.metadata.end_offset >= offset]
     ranges: list[SegmentRange] = []
-    reason = _first_dead_rows(held, epochs, offset)
-    stall = Stall(partition=partition, offset=offset, reason=reason) if reason else None
+    withdrawal = _first_dead_rows(held, epochs, offset)
+    if withdrawal is not None:
+        return PartitionPlan(
+            partition=partition, watermark=watermark, ranges=(), withdrawal=withdrawal
+        )
+    stall: Stall | None = None
     taken_bytes = 0
-    while stall is None and taken_bytes < bytes_max:
+    while taken_bytes < bytes_max:
         live = [e for e in live if not _is_dead(e, epochs, offset)]
         entry = _newest_copy(live, offset)
         if entry is None:
@@ -107,20 +130,9 @@ def plan_partition(
     )
 
 
-def dead_rows(entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int) -> str | None:
-    """Say how `entry` shows that rows below `offset`, of lineage `epochs`, are no longer the log's.
-
-    Copies that share their newest epoch were made from one leader's log: they never contradict.
-    """
-    mark = _first_difference(entry, epochs, offset)
-    if mark is None or _newest_epoch(entry) <= epochs[-1][0]:
-        return None
-    return (
-        f"segment {entry.metadata.id.path} has leader epoch "
-        f"{_epoch_at(entry.metadata.leader_epochs, mark)} at offset {mark}, the table's rows there "
-        f"were written under epoch {_epoch_at(epochs, mark)}: an unclean leader election replaced "
-        "part of the log"
-    )
+def contradicts(entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int) -> bool:
+    """Whether `entry` and the lineage `epochs` know an offset below `offset` differently."""
+    return _first_difference(entry, epochs, offset) is not None
 
 
 def epochs_until(
@@ -144,15 +156,21 @@ def _holds(entry: LedgerEntry, offset: int) -> bool:
     return entry.metadata.start_offset <= offset <= entry.metadata.end_offset
 
 
-def _newest_epoch(entry: LedgerEntry) -> int:
+def newest_epoch(entry: LedgerEntry) -> int:
+    """The newest leader epoch that a segment has offsets of; -1 without any."""
     return max((epoch for epoch, _ in entry.metadata.leader_epochs), default=-1)
 
 
+def _is_convertible(entry: LedgerEntry) -> bool:
+    """Whether there is a native log to convert."""
+    return entry.quarantine is None and entry.state is not SegmentState.RETIRED
+
+
 def _newest_copy(live: Sequence[LedgerEntry], offset: int) -> LedgerEntry | None:
-    copies = [e for e in live if e.quarantine is None and _holds(e, offset)]
+    copies = [e for e in live if _is_convertible(e) and _holds(e, offset)]
     return max(
         copies,
-        key=lambda e: (_newest_epoch(e), e.metadata.end_offset, e.metadata.id),
+        key=lambda e: (newest_epoch(e), e.metadata.end_offset, e.metadata.id),
         default=None,
     )
 
@@ -162,9 +180,9 @@ def _end_of_turn(entry: LedgerEntry, live: Sequence[LedgerEntry], offset: int) -
     newer = (
         e.metadata.start_offset
         for e in live
-        if e.quarantine is None
+        if _is_convertible(e)
         and e.metadata.start_offset > offset
-        and _newest_epoch(e) > _newest_epoch(entry)
+        and newest_epoch(e) > newest_epoch(entry)
     )
     return min(entry.metadata.end_offset + 1, min(newer, default=entry.metadata.end_offset + 1))
 
@@ -187,29 +205,62 @@ def _next_start(
 
 def _stall_at(partition: int, live: Sequence[LedgerEntry], offset: int) -> Stall | None:
     for entry in live:
-        if entry.quarantine is not None and _holds(entry, offset):
-            return Stall(
-                partition=partition,
-                offset=offset,
-                reason=f"segment {entry.metadata.id.path} is quarantined: "
-                f"byte {entry.quarantine.position}: {entry.quarantine.reason}",
-            )
+        if _is_convertible(entry) or not _holds(entry, offset):
+            continue
+        where = f"segment {entry.metadata.id.path}"
+        if entry.quarantine is not None:
+            found = f"byte {entry.quarantine.position}: {entry.quarantine.reason}"
+            reason = f"{where} is quarantined: {found}"
+        else:
+            reason = f"{where} is retired: there is no native log to convert its rows from again"
+        return Stall(partition=partition, offset=offset, reason=reason)
     return None
 
 
 def _first_dead_rows(
     held: Iterable[LedgerEntry], epochs: tuple[tuple[int, int], ...], offset: int
-) -> str | None:
-    """`dead_rows` of the first segment that has not come into the table and shows any."""
+) -> Withdrawal | None:
+    """The lowest dead row that a segment shows which has not come into the table."""
     pending = (e for e in held if e.state is SegmentState.UPLOADED)
-    reasons = (dead_rows(e, epochs, offset) for e in pending if e.metadata.start_offset < offset)
-    return next((reason for reason in reasons if reason is not None), None)
+    found = (_dead_rows(e, epochs, offset) for e in pending if e.metadata.start_offset < offset)
+    return min((w for w in found if w is not None), key=lambda w: w.offset, default=None)
+
+
+def _dead_rows(
+    entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int
+) -> Withdrawal | None:
+    """What `entry` shows of rows below `offset`, of lineage `epochs`, that are the log's no longer.
+
+    Copies that share their newest epoch were made from one leader's log: they never contradict.
+    """
+    mark = _first_difference(entry, epochs, offset)
+    if mark is None or newest_epoch(entry) <= epochs[-1][0]:
+        return None
+    reason = (
+        f"segment {entry.metadata.id.path} has leader epoch "
+        f"{_epoch_at(entry.metadata.leader_epochs, mark)} at offset {mark}, the table's rows there "
+        f"were written under epoch {_epoch_at(epochs, mark)}: an unclean leader election replaced "
+        "part of the log"
+    )
+    return Withdrawal(
+        partition=entry.metadata.id.partition,
+        offset=mark,
+        newest_epoch=newest_epoch(entry),
+        reason=reason,
+    )
 
 
 def _is_dead(entry: LedgerEntry, epochs: tuple[tuple[int, int], ...], offset: int) -> bool:
-    """Whether the lineage `epochs` below `offset` shows `entry` to be of a log that was cut."""
+    """Whether the lineage `epochs` below `offset` shows `entry` to be of a log that was cut.
+
+    Epochs never fall along a log: what has an older one behind `offset` is of another.
+    """
+    start = max(entry.metadata.start_offset, offset)
+    epoch = _epoch_at(entry.metadata.leader_epochs, start)
+    if epochs and epoch is not None and epoch < epochs[-1][0]:
+        return True
     mark = _first_difference(entry, epochs, offset)
-    return mark is not None and _newest_epoch(entry) < epochs[-1][0]
+    return mark is not None and newest_epoch(entry) < epochs[-1][0]
 
 
 def _first_difference(

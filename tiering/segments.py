@@ -8,7 +8,14 @@ from typing import Final
 
 from tiering.errors import BadInput
 
-__all__ = ["INDEX_PARTS", "LOG_PART", "SegmentId", "SegmentMetadata", "check_topic_name"]
+__all__ = [
+    "CHECKSUMS_PART",
+    "INDEX_PARTS",
+    "LOG_PART",
+    "SegmentId",
+    "SegmentMetadata",
+    "check_topic_name",
+]
 
 INDEX_PARTS: Final = (
     "offset_index",
@@ -19,6 +26,8 @@ INDEX_PARTS: Final = (
     "verdicts",
 )
 LOG_PART: Final = "log"
+CHECKSUMS_PART: Final = "log_checksums"
+"""The part of the indexes object that the service adds: a checksum per block of the log."""
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -75,6 +84,11 @@ class SegmentId:
     def indexes_key(self) -> str:
         """Key of the object that holds all index parts back to back (sizes: the ledger)."""
         return f"native/{self.path}.indexes"
+
+    @property
+    def side_prefix(self) -> str:
+        """What the keys of the segment's own side files begin with."""
+        return f"side/{self.path}"
 
     @property
     def ledger_key(self) -> str:

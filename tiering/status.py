@@ -29,7 +29,12 @@ class PartitionStatus:
         watermark: next offset to come into the table, None before the first conversion.
         lag: offsets handed to the tier that are not in the table yet.
         pending_segments, pending_bytes: segments that still have offsets to convert.
+        proven_segments: table and side file are known to give back what the native log holds.
+        retired_segments: of these, those that have no native log any more.
+        native_bytes: bytes of native logs that are still there.
+        deleted_rows: records whose rows SQL had deleted when their segment was proven.
         quarantined: reasons of quarantined segments.
+        faults: proofs that failed, and why.
     """
 
     partition: int
@@ -39,7 +44,12 @@ class PartitionStatus:
     lag: int
     pending_segments: int
     pending_bytes: int
+    proven_segments: int
+    retired_segments: int
+    native_bytes: int
+    deleted_rows: int
     quarantined: tuple[str, ...]
+    faults: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +113,7 @@ def _topic(
     topic = group[0].metadata.topic
     state: TableState | None = None
     files, file_bytes = 0, 0
-    problem = _problem_of(topic, problems)
+    problem = _problem_of(topic, {e.metadata.id.partition for e in group}, problems)
     try:
         state = state_of(topic, topic_id)
         files, file_bytes = files_of(state)
@@ -125,13 +135,13 @@ def _topic(
     )
 
 
-def _problem_of(topic: str, problems: Mapping[str, str]) -> str | None:
+def _problem_of(topic: str, partitions: Iterable[int], problems: Mapping[str, str]) -> str | None:
     """A problem is reported under the topic's name or `<topic>-<partition>`."""
     if topic in problems:
         return problems[topic]
-    for name, problem in sorted(problems.items()):
-        head, _, partition = name.rpartition("-")
-        if head == topic and partition.isdigit():
+    for partition in sorted(partitions):
+        problem = problems.get(f"{topic}-{partition}")
+        if problem is not None:
             return f"partition {partition}: {problem}"
     return None
 
@@ -155,9 +165,18 @@ def _partition(
         lag=max(0, tier_end - max(reached, first or 0)),
         pending_segments=len(pending),
         pending_bytes=sum(e.metadata.size_bytes for e in pending),
+        proven_segments=sum(e.proof is not None for e in live),
+        retired_segments=sum(e.state is SegmentState.RETIRED for e in live),
+        native_bytes=sum(e.metadata.size_bytes for e in live if not e.native_gone),
+        deleted_rows=sum(e.proof.deleted_rows for e in live if e.proof is not None),
         quarantined=tuple(
             f"{e.metadata.id.path}: byte {e.quarantine.position}: {e.quarantine.reason}"
             for e in live
             if e.quarantine is not None
+        ),
+        faults=tuple(
+            f"{e.metadata.id.path}: offset {e.fault.offset}: {e.fault.reason} ({e.fault.count}x)"
+            for e in live
+            if e.fault is not None and e.proof is None
         ),
     )

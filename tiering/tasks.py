@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 __all__ = [
+    "OFFSET_MAX",
     "ConversionFailure",
     "ConversionResult",
     "ConversionTask",
     "Converter",
     "DataFileEntry",
     "Layout",
+    "ProofFailure",
+    "ProofResult",
+    "ProofTask",
+    "RescueResult",
+    "RescueTask",
     "TableTarget",
 ]
+
+OFFSET_MAX: Final = 2**63 - 1
 
 Layout = Literal["onecopy", "local_tiered_storage"]
 """How native segments lie in a store (segment_reader.layouts)."""
@@ -46,6 +54,9 @@ class TableTarget:
 class ConversionTask:
     """One range of one segment to turn into Parquet: rows of offsets [from_offset, to_offset).
 
+    Beside the rows it may write the side file of *all* batches whose base offsets lie in
+    [batches_from, batches_to), which may be more than there are rows to write.
+
     Attributes:
         task_id: unique within the cycle; results are matched by it.
         layout: which native layout `store_url` holds ("onecopy" or "local_tiered_storage").
@@ -57,6 +68,8 @@ class ConversionTask:
         index_parts: (part name, size) of the indexes object ("onecopy" layout).
         start_position, end_position: byte range of the log to read, on batch borders; None
             as end means the log's end.
+        side_prefix: what the side file's key begins with; None for a segment that isn't ours to
+            retire (a foreign tier's): no side file then.
     """
 
     task_id: int
@@ -75,6 +88,9 @@ class ConversionTask:
     start_position: int
     end_position: int | None
     target: TableTarget
+    batches_from: int = 0
+    batches_to: int = OFFSET_MAX
+    side_prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +136,10 @@ class ConversionFailure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionResult:
     """What a task did. `converted_to` (exclusive) is below `to_offset` only where a foreign
-    tier's segment holds a transaction whose verdict is not known yet."""
+    tier's segment holds a transaction whose verdict is not known yet.
+
+    `side_key` is the side file written (None without `side_prefix`), `side_bytes` its size, and
+    `kept_bytes` how many of a batch's bytes it keeps because the table doesn't hold them."""
 
     task_id: int
     entries: tuple[DataFileEntry, ...] = ()
@@ -130,13 +149,137 @@ class ConversionResult:
     batches: int = 0
     native_bytes: int = 0
     converted_to: int = 0
+    side_key: str | None = None
+    side_bytes: int = 0
+    kept_bytes: int = 0
     failure: ConversionFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofTask:
+    """One side file part of a converted segment to prove: table and side file against the log.
+
+    Attributes:
+        task_id: unique within the cycle; results are matched by it.
+        store_url: of the native objects and side files.
+        segment_path: SegmentId.path.
+        topic, topic_id, partition, segment_start_offset, segment_end_offset, leader_epochs: as
+            in ConversionTask.
+        side_keys: all parts of the segment's side file; `part` is the index of the one to prove.
+        metadata_location: the table's metadata file, whose current snapshot is read.
+        table: identifier, for messages.
+        io_properties: FileIO properties without secrets, as in TableTarget.
+        rows_may_miss: somebody has deleted or rewritten rows through SQL since they were
+            committed: a missing row is then a deletion, not a fault.
+        accepted: offset ranges (first, after the last) of the partition whose changed rows an
+            operator has accepted: they needn't be the log's.
+    """
+
+    task_id: int
+    store_url: str
+    segment_path: str
+    topic: str
+    topic_id: str
+    partition: int
+    segment_start_offset: int
+    segment_end_offset: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    side_keys: tuple[str, ...]
+    part: int
+    metadata_location: str
+    table: tuple[str, ...]
+    io_properties: Mapping[str, str] = field(default_factory=dict)
+    rows_may_miss: bool = False
+    accepted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofFailure:
+    """Why a proof doesn't hold.
+
+    kind "mismatch": table or side file don't give the native log's records (withdraw, convert
+    again); "corrupt": the native log itself is wrong (quarantine); "missing": a native or side
+    object is gone; "transient": try again. `offset` is the base offset of the first batch at
+    fault, -1 where there is none.
+    """
+
+    kind: Literal["mismatch", "corrupt", "missing", "transient"]
+    reason: str
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofResult:
+    """What a proof task found: `failure` is None when every record of every batch came back.
+
+    `coverage` is the digest of the files that rows of the *whole segment's* range came from
+    (`tiering.coverage`), `deleted_rows` how many rows of this part SQL had deleted.
+    """
+
+    task_id: int
+    batches: int = 0
+    native_bytes: int = 0
+    coverage: str = ""
+    deleted_rows: int = 0
+    failure: ProofFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescueTask:
+    """A converted segment of a table that has lost one of Kafka's columns: batches that can't be
+    had from the columns left are to be kept whole in a new side file.
+
+    Attributes:
+        task_id: unique within the cycle; results are matched by it.
+        store_url: of the side files.
+        segment_path: SegmentId.path.
+        partition: of the topic.
+        side_keys: all parts of the segment's present side file.
+        retired: whether the native log is gone, so that the side file may leave out records that
+            SQL has deleted; before that such batches stay as they are.
+        metadata_location, table, io_properties, accepted: as in ProofTask.
+    """
+
+    task_id: int
+    store_url: str
+    segment_path: str
+    partition: int
+    side_keys: tuple[str, ...]
+    retired: bool
+    metadata_location: str
+    table: tuple[str, ...]
+    io_properties: Mapping[str, str] = field(default_factory=dict)
+    accepted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescueResult:
+    """What a rescue task did.
+
+    `side_key` is the new side file, of the whole segment: None where there was nothing to save.
+    `saved` and `lost` count batches; `lost_offset` is the first lost one's base offset, -1 without
+    any. `failure` ("transient": try again) is None where the segment was looked through.
+    """
+
+    task_id: int
+    side_key: str | None = None
+    side_bytes: int = 0
+    saved: int = 0
+    lost: int = 0
+    lost_offset: int = -1
+    failure: ProofFailure | None = None
 
 
 class Converter(Protocol):
     """Runs tasks, wherever: on Spark in production, in this process in simulations."""
 
     def convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
+        """One result per task, in any order. Raises TransientError when the whole run failed."""
+
+    def prove(self, tasks: Sequence[ProofTask]) -> Sequence[ProofResult]:
+        """One result per task, in any order. Raises TransientError when the whole run failed."""
+
+    def rescue(self, tasks: Sequence[RescueTask]) -> Sequence[RescueResult]:
         """One result per task, in any order. Raises TransientError when the whole run failed."""
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,9 @@ from service_harness import Serve, serving
 
 from tiering.service import DEFAULT_SERVICE_LIMITS, ServiceLimits
 from tiering.store import ObjectStore, open_store
+
+# A tier that the engine's tests made, and logs taken apart, which those of history did.
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("tiering", "history")]
 
 
 @pytest.fixture

@@ -52,6 +52,10 @@ class FaultyStore:
         self.check("get_range", key, "before")
         return self.inner.get_range(key, start, length)
 
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        self.check("get_tail", key, "before")
+        return self.inner.get_tail(key, length)
+
     def size(self, key: str) -> int:
         self.check("size", key, "before")
         return self.inner.size(key)

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from faulty_store import FaultyStore
+from native_segments import log_checksums
 from service_harness import Serve
 from service_samples import RawUpload, Sample, frame, make_sample, stored_keys, wait_until
 
@@ -33,6 +34,13 @@ def assert_invisible(client: httpx.Client, store: ObjectStore, sample: Sample) -
     assert client.get(f"{sample.path}/indexes/offset").status_code == 404
 
 
+def stored_checksums(store: ObjectStore, sample: Sample) -> bytes:
+    entry = Ledger(store).load(SegmentId.parse(sample.key))
+    assert entry.parts[-1][0] == "log_checksums"
+    start, size = entry.part_range("log_checksums") or (0, 0)
+    return store.get(f"native/{sample.key}.indexes").data[start : start + size]
+
+
 def leftovers(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "store" / ".onecopy" / "tmp").iterdir())
 
@@ -47,10 +55,11 @@ class TestDurable:
         assert answer.status_code == 201
         assert answer.json() == {"sha256": hashlib.sha256(body[:-32]).hexdigest()}
         assert store.get(f"native/{sample.key}.log").data == sample.log
-        assert store.get(f"native/{sample.key}.indexes").data == b"".join(sample.indexes.values())
+        parts = {**sample.indexes, "log_checksums": log_checksums(sample.log)}
+        assert store.get(f"native/{sample.key}.indexes").data == b"".join(parts.values())
         entry = Ledger(store).load(SegmentId.parse(sample.key))
         assert entry.state is SegmentState.UPLOADED
-        assert entry.parts == tuple((n, len(d)) for n, d in sample.indexes.items())
+        assert entry.parts == tuple((n, len(d)) for n, d in parts.items())
         assert entry.sha256 == answer.json()["sha256"]
         assert entry.metadata.topic == "orders"
         assert (entry.metadata.start_offset, entry.metadata.end_offset) == (
@@ -66,6 +75,39 @@ class TestDurable:
             sample = make_sample(seed, sizes=[size], transactions=seed % 2 == 0)
             assert client.put(sample.path, content=sample.body()).status_code == 201
             assert store.get(f"native/{sample.key}.log").data == sample.log
+            assert stored_checksums(store, sample) == log_checksums(sample.log)
+
+    def test_a_log_of_many_blocks_in_bodies_of_any_pieces(
+        self, client: httpx.Client, store: ObjectStore
+    ) -> None:
+        block = 65536
+        for seed, size in enumerate((block - 1, block, block + 1, 7 * block, 7 * block + 61)):
+            sample = make_sample(seed, sizes=[size])
+            body = sample.body()
+            pieces = (body[i : i + 4099] for i in range(0, len(body), 4099))
+            headers = {"Content-Length": str(len(body))}
+            assert client.put(sample.path, content=pieces, headers=headers).status_code == 201
+            assert stored_checksums(store, sample) == log_checksums(sample.log)
+
+    def test_checksums_are_the_services_own(self, client: httpx.Client, store: ObjectStore) -> None:
+        sample = make_sample()
+        sample.indexes["log_checksums"] = b"1234"
+        answer = client.put(sample.path, content=sample.body())
+        assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+        assert_invisible(client, store, sample)
+
+    def test_what_the_broker_reads_back_is_what_it_sent(self, client: httpx.Client) -> None:
+        sample = make_sample()
+        client.put(sample.path, content=sample.body())
+        for name, part in (
+            ("timestamp", "time_index"),
+            ("transaction", "transaction_index"),
+            ("producer_snapshot", "producer_snapshot"),
+            ("leader_epoch", "leader_epochs"),
+        ):
+            answer = client.get(f"{sample.path}/indexes/{name}")
+            assert (answer.status_code, answer.content) == (200, sample.indexes[part])
+        assert client.get(f"{sample.path}/indexes/log_checksums").status_code == 400
 
     def test_a_repeat_is_acknowledged_alike(self, client: httpx.Client, store: ObjectStore) -> None:
         sample = make_sample()

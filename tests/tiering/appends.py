@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -132,3 +134,43 @@ class Tier:
     def referenced_files(self) -> list[str]:
         """Paths of the live data files, with duplicates."""
         return sorted(task.file.file_path for task in self.table().scan().plan_files())
+
+
+Commit = Callable[..., Any]
+
+
+class Faults:
+    """Stands in for a catalog's `commit_table` and treats each call as the script says."""
+
+    def __init__(self, tier: Tier, monkeypatch: pytest.MonkeyPatch, *script: str | Commit) -> None:
+        self._real = tier.catalog.commit_table
+        self._script = list(script)
+        self.calls = 0
+        monkeypatch.setattr(tier.catalog, "commit_table", self)
+
+    def __call__(self, table: Any, requirements: Any, updates: Any) -> Any:
+        self.calls += 1
+        step = self._script.pop(0) if self._script else "pass"
+        if callable(step):
+            step()
+            step = "pass"
+        if step.startswith("landed"):
+            self._real(table, requirements, updates)
+        if step.endswith("409"):
+            raise CommitFailedException("the table moved, says the catalog")
+        if step.endswith("5xx"):
+            raise CommitStateUnknownException("gateway time-out")
+        if step.endswith("reset"):
+            raise ConnectionResetError("cut")
+        return self._real(table, requirements, updates)
+
+
+def rolled_back(tier: Tier, snapshot_id: int) -> None:
+    """What another engine's rollback_to_snapshot does: main points at an ancestor again."""
+    tier.table().manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def head(tier: Tier) -> int:
+    snapshot = tier.table().current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id

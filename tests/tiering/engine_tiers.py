@@ -1,4 +1,4 @@
-"""Engines over a store and a catalog of one directory, converting in this process."""
+"""Engines over a store and a catalog of one directory, converting and proving in this process."""
 
 from __future__ import annotations
 
@@ -12,17 +12,32 @@ from tiering.conversion.convert import convert_task
 from tiering.conversion.splitting import split_by_index
 from tiering.engine import CycleReport, Engine
 from tiering.ledger import Ledger, SegmentState
+from tiering.proof.prove import prove_task
+from tiering.proof.rescue import rescue_task
 from tiering.status import PartitionStatus, collect_status
 from tiering.store import ObjectStore, open_store
 from tiering.table.topic_tables import CatalogTables
-from tiering.tasks import ConversionResult, ConversionTask
+from tiering.tasks import (
+    ConversionResult,
+    ConversionTask,
+    ProofResult,
+    ProofTask,
+    RescueResult,
+    RescueTask,
+)
 
 
 class InProcess:
-    """Converts in this process."""
+    """Converts and proves in this process."""
 
     def convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
         return [convert_task(task) for task in tasks]
+
+    def prove(self, tasks: Sequence[ProofTask]) -> Sequence[ProofResult]:
+        return [prove_task(task) for task in tasks]
+
+    def rescue(self, tasks: Sequence[RescueTask]) -> Sequence[RescueResult]:
+        return [rescue_task(task) for task in tasks]
 
     def close(self) -> None:
         """Nothing is held."""

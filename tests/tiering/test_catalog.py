@@ -54,6 +54,8 @@ def test_a_new_table_has_the_columns_order_and_properties(tier: Tier) -> None:
     assert table.properties[COLUMNS_VERSION_PROPERTY] == "1"
     assert table.properties[WATERMARKS_PROPERTY] == "{}"
     assert table.properties["write.parquet.compression-codec"] == "zstd"
+    assert table.properties["write.parquet.row-group-size-bytes"] == str(8 * 1024 * 1024)
+    assert 0 in table.sort_orders(), "Spark rewrites in other orders only where 0 is listed"
     assert table.location() == f"{tier.warehouse}/orders-{TOPIC_ID}"
     state = tier.state()
     assert (state.snapshot_id, state.watermarks, state.flagged) == (None, {}, None)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from appends import IDENTIFIER, NO_WAIT, Tier
+from appends import IDENTIFIER, NO_WAIT, Faults, Tier, head, rolled_back
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -35,7 +34,8 @@ from tiering.watermarks import (
     encode_watermarks,
 )
 
-Commit = Callable[..., Any]
+pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option:UserWarning")
+"""PyIceberg, standing in for another writer, knows fewer table properties than Spark."""
 
 
 @pytest.fixture
@@ -43,43 +43,6 @@ def tier(tmp_path: Path) -> Tier:
     tier = Tier.open(tmp_path)
     tier.ensure()
     return tier
-
-
-class Faults:
-    """Stands in for a catalog's `commit_table` and treats each call as the script says."""
-
-    def __init__(self, tier: Tier, monkeypatch: pytest.MonkeyPatch, *script: str | Commit) -> None:
-        self._real = tier.catalog.commit_table
-        self._script = list(script)
-        self.calls = 0
-        monkeypatch.setattr(tier.catalog, "commit_table", self)
-
-    def __call__(self, table: Any, requirements: Any, updates: Any) -> Any:
-        self.calls += 1
-        step = self._script.pop(0) if self._script else "pass"
-        if callable(step):
-            step()
-            step = "pass"
-        if step.startswith("landed"):
-            self._real(table, requirements, updates)
-        if step.endswith("409"):
-            raise CommitFailedException("the table moved, says the catalog")
-        if step.endswith("5xx"):
-            raise CommitStateUnknownException("gateway time-out")
-        if step.endswith("reset"):
-            raise ConnectionResetError("cut")
-        return self._real(table, requirements, updates)
-
-
-def rolled_back(tier: Tier, snapshot_id: int) -> None:
-    """What another engine's rollback_to_snapshot does: main points at an ancestor again."""
-    tier.table().manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
-
-
-def head(tier: Tier) -> int:
-    snapshot = tier.table().current_snapshot()
-    assert snapshot is not None
-    return snapshot.snapshot_id
 
 
 def test_rows_and_watermarks_land_in_one_snapshot(tier: Tier) -> None:

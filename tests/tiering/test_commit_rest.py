@@ -7,12 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from appends import IDENTIFIER, NO_WAIT, TOPIC_ID, Tier
+from appends import IDENTIFIER, NO_WAIT, TOPIC, TOPIC_ID, Tier
 from rest_catalog import RestServer, run_rest_catalog
 
 from tiering.errors import FatalError, NotFound, TransientError
+from tiering.table import manifest_merge
 from tiering.table.catalog import CatalogConfig, open_catalog
 from tiering.table.commit import append
+from tiering.table.replace import TableReplacement
+from tiering.table.replace import replace as replace_files
+from tiering.upkeep.expiry import expire
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +122,33 @@ def test_a_wrong_token_is_said_without_saying_it(server: RestServer) -> None:
     with pytest.raises(TransientError) as caught:
         open_catalog(CatalogConfig(properties=properties), pacing=NO_WAIT)
     assert "wrong-token-7" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["landed-409", "landed-504", "409", "503"])
+def test_files_replaced_manifests_merged_snapshots_expired(
+    tier: Tier, server: RestServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(manifest_merge, "MANIFESTS_MAX", 3)
+    for end in range(10, 100, 10):
+        append(tier.catalog, tier.plan({0: end, 1: end}))
+    state = tier.state()
+    gone = {
+        task.file.file_path
+        for task in tier.table().scan(row_filter="kafka_partition = 0").plan_files()
+        if int.from_bytes(task.file.lower_bounds[2], "little") >= 50
+    }
+    plan = TableReplacement(
+        identifier=IDENTIFIER, topic=TOPIC, topic_id=TOPIC_ID, cycle_id=f"back-{kind}",
+        base=state, expected={0: state.watermarks[0]}, moved={0: state.watermarks[0].until(50)},
+        removed=frozenset(gone), reason="test",
+    )  # fmt: skip
+    server.fail_next_commit(kind)
+    assert replace_files(tier.catalog, plan, pacing=NO_WAIT).removed_files == 4
+    with tier.table().transaction() as transaction:
+        transaction.set_properties({"history.expire.min-snapshots-to-keep": "3"})
+    server.fail_next_commit(kind)
+    assert expire(tier.catalog, IDENTIFIER, now_ms=10**15, at_once_min=1, pacing=NO_WAIT) == 7
+    append(tier.catalog, tier.plan({0: 70}))
+    assert (tier.offsets(0), tier.offsets(1)) == (list(range(70)), list(range(90)))
+    assert tier.state().flagged is None
+    assert len(tier.table().snapshots()) == 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.ledger import LedgerEntry, Quarantine
+from tiering.ledger import LedgerEntry, Quarantine, SegmentState
 from tiering.planning import PartitionPlan, plan_partition
 from tiering.segments import SegmentId, SegmentMetadata
 from tiering.watermarks import Watermark
@@ -119,11 +119,20 @@ def test_a_cycle_takes_one_segment_even_over_the_byte_limit() -> None:
     assert ranges(made) == [(0, 0, 10)]
 
 
-def test_epochs_that_cut_the_tables_lineage_short_stop_the_partition() -> None:
+def test_epochs_that_cut_the_tables_lineage_short_ask_for_a_withdrawal() -> None:
     made = plan([entry(80, 150, 1, epochs=((0, 80), (2, 90)))], 100, epochs=((0, 0),))
     assert made.ranges == ()
-    assert made.stall is not None
-    assert "leader epoch 2 at offset 90" in made.stall.reason
+    assert made.withdrawal is not None
+    assert (made.withdrawal.offset, made.withdrawal.newest_epoch) == (90, 2)
+    assert "leader epoch 2 at offset 90" in made.withdrawal.reason
+
+
+def test_the_lowest_dead_row_is_withdrawn_first() -> None:
+    high = entry(80, 100, 1, epochs=((2, 80),))
+    low = entry(60, 79, 2, epochs=((2, 60),))
+    made = plan([high, low], 120, epochs=((1, 0),))
+    assert made.withdrawal is not None
+    assert made.withdrawal.offset == 60
 
 
 @pytest.mark.parametrize("epochs", [((0, 80), (3, 100)), ((0, 80), (3, 120)), ((0, 80),)])
@@ -132,15 +141,15 @@ def test_epochs_that_continue_the_lineage_go_on(epochs: tuple[tuple[int, int], .
     assert ranges(made) == [(80, 100, 151)]
 
 
-def test_a_copy_below_the_watermark_stops_the_partition_when_it_shows_rows_to_be_dead() -> None:
+def test_a_copy_below_the_watermark_that_shows_rows_to_be_dead_asks_for_a_withdrawal() -> None:
     # Offsets 0..100 came under epoch 1. Then a leader without 50..100 was elected; its next
     # segments lie below the watermark, and the first one above it begins under epoch 2 quietly.
     behind = entry(50, 100, 2, epochs=((2, 50),))
     above = entry(101, 120, 3, epochs=((2, 101),))
     made = plan([behind, above], 101, epochs=((1, 0),))
     assert made.ranges == ()
-    assert made.stall is not None
-    assert "leader epoch 2 at offset 50" in made.stall.reason
+    assert made.withdrawal is not None
+    assert "leader epoch 2 at offset 50" in made.withdrawal.reason
 
 
 def test_of_two_lineages_the_newer_one_is_taken_from_where_its_copy_begins() -> None:
@@ -198,3 +207,20 @@ def test_ranges_never_overlap_and_always_lie_in_a_live_copy(
     if made.stall is None:
         usable = [e for e in entries if not e.delete_requested]
         assert reached > max((e.metadata.end_offset for e in usable), default=-1)
+
+
+def test_a_hole_is_not_stepped_over_into_a_log_that_was_cut() -> None:
+    # Offsets 0..259 are in the table, from 200 on under epoch 2. What epoch 0 had written behind
+    # is of the log that was cut, though nothing below the watermark says so.
+    dead = entry(280, 329, 1, epochs=((0, 280),))
+    assert plan([dead], 260, epochs=((0, 0), (2, 200))).ranges == ()
+    alive = entry(260, 300, 2, epochs=((2, 260),))
+    assert ranges(plan([dead, alive], 260, epochs=((0, 0), (2, 200)))) == [(260, 260, 301)]
+
+
+def test_a_retired_segment_is_never_converted_again() -> None:
+    retired = replace(entry(0, 99, 1), state=SegmentState.RETIRED)
+    made = plan([retired], 0)
+    assert made.ranges == ()
+    assert made.stall is not None
+    assert "is retired" in made.stall.reason

@@ -6,7 +6,7 @@ import random
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from tiering.conversion.splitting import split_by_index, split_task
 from tiering.ledger import LedgerEntry
 from tiering.store import ObjectStore, open_store
 from tiering.table.schema import raw_schema
-from tiering.tasks import ConversionTask, TableTarget
+from tiering.tasks import OFFSET_MAX, ConversionTask, TableTarget
 
 
 def target(location: str = "/nowhere") -> TableTarget:
@@ -63,18 +63,19 @@ def given_by(part: ConversionTask, segment: Segment) -> list[int]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    batches=st.integers(1, 40),
-    index_every=st.integers(1, 6),
-    split_bytes=st.integers(1, 3000),
-    low=st.floats(0, 1),
-    high=st.floats(0, 1),
-)
-def test_every_offset_is_in_exactly_one_part(
-    seed: int, batches: int, index_every: int, split_bytes: int, low: float, high: float
-) -> None:
+def batches_in(part: ConversionTask, segment: Segment) -> list[int]:
+    """Base offsets of the batches that are a part's: its range, in its bytes."""
+    end = len(segment.log) if part.end_position is None else part.end_position
+    position, found = 0, []
+    for batch in segment.batches:
+        base = batch.records[0].offset
+        if part.start_position <= position < end and part.batches_from <= base < part.batches_to:
+            found.append(base)
+        position += len(batch.encode())
+    return found
+
+
+def random_segment(seed: int, batches: int, index_every: int) -> Segment:
     chance = random.Random(seed)
     offset, made = chance.randint(0, 1000), []
     for _ in range(batches):
@@ -83,22 +84,84 @@ def test_every_offset_is_in_exactly_one_part(
             records.append(Rec(offset=offset, value=b"x" * chance.randint(0, 80)))
             offset += chance.choice([1, 1, 1, 4])
         made.append(Batch(records=records))
-    segment = Segment(batches=made, index_every=index_every)
+    return Segment(batches=made, index_every=index_every)
+
+
+def task_over(segment: Segment, low: float, high: float, **more: Any) -> ConversionTask:
+    """A task over some of the segment's offsets, by fractions of them."""
     count = segment.end_offset + 1 - segment.start_offset
     first, stop = sorted((int(low * count), int(high * count)))
-    task = replace(
+    return replace(
         segment.task(NO_STORE, target()),
         from_offset=segment.start_offset + first,
         to_offset=segment.start_offset + stop,
+        **more,
     )
+
+
+SEGMENTS: Final = {
+    "seed": st.integers(0, 10**6),
+    "batches": st.integers(1, 40),
+    "index_every": st.integers(1, 6),
+    "split_bytes": st.integers(1, 3000),
+    "low": st.floats(0, 1),
+    "high": st.floats(0, 1),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(**SEGMENTS)
+def test_every_offset_is_in_exactly_one_part(
+    seed: int, batches: int, index_every: int, split_bytes: int, low: float, high: float
+) -> None:
+    segment = random_segment(seed, batches, index_every)
+    task = task_over(segment, low, high)
     parts = split_task(task, index_of(segment), split_bytes)
     borders = [p.from_offset for p in parts[1:]]
     assert [p.to_offset for p in parts[:-1]] == borders
     assert (parts[0].from_offset, parts[-1].to_offset) == (task.from_offset, task.to_offset)
-    wanted = [
-        r.offset for b in made for r in b.records if task.from_offset <= r.offset < task.to_offset
+    assert [o for p in parts for o in given_by(p, segment)] == wanted_by(task, segment)
+
+
+@settings(max_examples=150, deadline=None)
+@given(**SEGMENTS)
+def test_with_a_side_file_every_batch_is_in_exactly_one_part_too(
+    seed: int, batches: int, index_every: int, split_bytes: int, low: float, high: float
+) -> None:
+    segment = random_segment(seed, batches, index_every)
+    task = task_over(segment, low, high, side_prefix="side/x")
+    parts = split_task(task, index_of(segment), split_bytes)
+    borders = [p.batches_from for p in parts[1:]]
+    assert [p.batches_to for p in parts[:-1]] == borders == sorted(set(borders))
+    assert (parts[0].batches_from, parts[-1].batches_to) == (0, OFFSET_MAX)
+    found = [batches_in(part, segment) for part in parts]
+    assert all(found), "a part without a batch"
+    assert [base for bases in found for base in bases] == [
+        b.records[0].offset for b in segment.batches
     ]
-    assert [o for p in parts for o in given_by(p, segment)] == wanted
+    assert [o for p in parts for o in given_by(p, segment)] == wanted_by(task, segment)
+    assert all(task.from_offset <= p.from_offset <= p.to_offset <= task.to_offset for p in parts)
+    assert {p.side_prefix for p in parts} == {"side/x"}
+
+
+def wanted_by(task: ConversionTask, segment: Segment) -> list[int]:
+    return [
+        r.offset
+        for b in segment.batches
+        for r in b.records
+        if task.from_offset <= r.offset < task.to_offset
+    ]
+
+
+def test_a_copy_without_rows_to_take_is_cut_all_the_same() -> None:
+    segment = Segment(batches=in_batches(some_records(100, 1000), 5))
+    task = replace(
+        segment.task(NO_STORE, target()), from_offset=700, to_offset=700, side_prefix="side/x"
+    )
+    parts = split_task(task, index_of(segment), len(segment.log) // 4)
+    assert len(parts) >= 4
+    assert {(p.from_offset, p.to_offset) for p in parts} == {(700, 700)}
+    assert sum(len(batches_in(p, segment)) for p in parts) == len(segment.batches)
 
 
 def test_runs_of_batches_with_one_entry_lose_nothing() -> None:
@@ -116,6 +179,11 @@ def test_runs_of_batches_with_one_entry_lose_nothing() -> None:
     index = parse_offset_index(b"".join(entries), 0)
     parts = split_task(segment.task(NO_STORE, target()), index, len(segment.log) // 5)
     assert len(parts) > 3
+    assert [o for p in parts for o in given_by(p, segment)] == list(range(200))
+    task = replace(segment.task(NO_STORE, target()), side_prefix="side/x")
+    parts = split_task(task, index, len(segment.log) // 5)
+    assert len(parts) > 3
+    assert [b for p in parts for b in batches_in(p, segment)] == [b.records[0].offset for b in made]
     assert [o for p in parts for o in given_by(p, segment)] == list(range(200))
 
 

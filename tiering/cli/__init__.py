@@ -34,8 +34,10 @@ COMMANDS: Final = {
     "doctor": "check the settings of an existing broker and its topics",
     "status": "show how far each topic and partition has come",
     "read": "read records of a topic by offset or timestamp",
-    "retry": "lift the quarantine of segments, so that they are converted again",
+    "retry": "lift the quarantine of segments and failed proofs, so that they are tried again",
+    "accept": "serve rows that were changed through SQL as they are now",
     "backfill": "bring segments that Kafka's LocalTieredStorage holds into the tables",
+    "compact": "merge small files of the tables, and their side files, into large ones",
     "demo": "tier real topics on a real broker and read them back in three ways",
     "plugin-path": "print the broker plug-in's jar and the broker settings to use",
 }

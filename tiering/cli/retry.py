@@ -1,4 +1,4 @@
-"""`onecopy retry`: quarantined segments, converted again."""
+"""`onecopy retry`: quarantined segments and failed proofs, tried again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lift the quarantine; a segment that is still bad comes back into it."""
+    """Lift quarantine and faults; a segment that is still bad comes back into them."""
     from tiering.ledger import Ledger
     from tiering.store import open_store
 
@@ -33,9 +33,9 @@ def run(options: argparse.Namespace) -> int:
     lifted = []
     for meta in held:
         if options.partition in (None, meta.id.partition):
-            before = ledger.load(meta.id).quarantine
-            ledger.update(meta.id, lambda entry: replace(entry, quarantine=None))
-            lifted += [meta.id.path] if before else []
+            before = ledger.load(meta.id)
+            ledger.update(meta.id, lambda entry: replace(entry, quarantine=None, fault=None))
+            lifted += [meta.id.path] if before.quarantine or before.fault else []
     if options.json:
         print_json({"lifted": lifted})
     else:

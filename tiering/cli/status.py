@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tiering.cli.exit_codes import OK
 from tiering.cli.output import print_json, print_table, readable_bytes
@@ -64,6 +64,18 @@ def _print(status: TierStatus) -> None:
     columns = ("topic", "partition", "log start", "tier end", "watermark", "lag", "pending")
     print_table(columns, rows, title="Offsets (watermark: next one to come into the table)")
     print_table(
+        ("topic", "partition", "proven", "retired", "native bytes left", "rows deleted by SQL"),
+        [
+            (
+                *(t.topic, p.partition, p.proven_segments, p.retired_segments),
+                *(readable_bytes(p.native_bytes), p.deleted_rows),
+            )
+            for t in status.topics
+            for p in t.partitions
+        ],
+        title="Segments (retired: table and side file are the only copy in the tier)",
+    )
+    print_table(
         ("topic", "table", "files", "size", "problem"),
         [
             (t.topic, t.table, t.files, readable_bytes(t.file_bytes), t.problem)
@@ -72,15 +84,16 @@ def _print(status: TierStatus) -> None:
         title="Tables",
     )
     for topic in status.topics:
-        for line in _quarantined(topic):
+        for line in (*_told(topic, "quarantined"), *_told(topic, "faults")):
             print(line)
 
 
-def _quarantined(topic: TopicStatus) -> list[str]:
+def _told(topic: TopicStatus, what: Literal["quarantined", "faults"]) -> list[str]:
+    label = {"quarantined": "quarantined", "faults": "proof failed"}[what]
     return [
-        f"quarantined: {topic.topic}-{partition.partition}: {reason}"
+        f"{label}: {topic.topic}-{partition.partition}: {reason}"
         for partition in topic.partitions
-        for reason in partition.quarantined
+        for reason in getattr(partition, what)
     ]
 
 

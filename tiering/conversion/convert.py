@@ -1,26 +1,33 @@
-"""One conversion task, from native bytes to data files: what a worker does. No Spark here."""
+"""One conversion task, from native bytes to data files and a side file: what a worker does. No
+Spark here."""
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 from segment_reader import RangeSource, SegmentReader, SegmentReaderError
+from tiering.conversion.held_records import as_held
 from tiering.conversion.read_ahead import ReadAhead
+from tiering.conversion.record_columns import TableColumns
 from tiering.conversion.task_files import TaskFiles, warehouse_url
-from tiering.conversion.task_input import MissingSegment, OpenStore, TaskInput, open_input
+from tiering.conversion.task_input import (
+    MissingSegment,
+    OpenStore,
+    StoredInput,
+    TaskInput,
+    open_input,
+)
+from tiering.conversion.task_side_file import TaskSideFile
+from tiering.conversion.worker_secrets import without_secrets
 from tiering.errors import TransientError
-from tiering.redaction import redact
+from tiering.side_files import SideFileInfo
 from tiering.store import open_store
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
 
 __all__ = ["convert_task"]
 
-_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-
 
 def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) -> ConversionResult:
-    """Write the task's committed records as Parquet files; say what was written, or why not.
+    """Write the task's committed records as Parquet files, and beside them what these don't hold of
+    its batches; say what was written, or why not.
 
     Never raises: whatever goes wrong is in the result, so that one task doesn't take the others
     of its job with it. A failed task leaves no file behind, as far as the store lets it. Rows
@@ -63,17 +70,20 @@ def _write(
     to_offset = max(task.from_offset, min(task.to_offset, native.decided_to))
     reader = SegmentReader(log, native.bounds, native.verdicts)
     files = TaskFiles(task, open_store(warehouse_url(task.target, task.store_url)))
+    side: TaskSideFile | None = None
+    info: SideFileInfo | None = None
     try:
-        for records in reader.record_batches(
-            from_offset=task.from_offset,
-            to_offset=to_offset,
-            start_position=task.start_position,
-            end_position=task.end_position,
-        ):
-            files.add(records)
+        if isinstance(native, StoredInput) and task.side_prefix is not None:
+            side = TaskSideFile(task, native, open_store(task.store_url))
+            _write_with_side(task, reader, to_offset, files, side)
+        else:
+            _write_rows(task, reader, to_offset, files)
         entries = files.finish()
+        info = side.finish() if side is not None else None
     except BaseException:
         files.abort()
+        if side is not None:
+            side.abort()
         raise
     stats = reader.stats
     return ConversionResult(
@@ -85,13 +95,53 @@ def _write(
         batches=stats.batches,
         native_bytes=stats.bytes_read,
         converted_to=to_offset,
+        side_key=info.key if info is not None else None,
+        side_bytes=info.size_bytes if info is not None else 0,
+        kept_bytes=info.kept_bytes if info is not None else 0,
     )
+
+
+def _write_rows(
+    task: ConversionTask, reader: SegmentReader, to_offset: int, files: TaskFiles
+) -> None:
+    for records in reader.record_batches(
+        from_offset=task.from_offset,
+        to_offset=to_offset,
+        start_position=task.start_position,
+        end_position=task.end_position,
+    ):
+        files.add(records)
+
+
+def _write_with_side(
+    task: ConversionTask,
+    reader: SegmentReader,
+    to_offset: int,
+    files: TaskFiles,
+    side: TaskSideFile,
+) -> None:
+    """Rows of the task's offsets, and of every batch that is the task's what they don't give.
+
+    Each batch is regenerated from its rows as the table will hold them.
+    """
+    for step in reader.witnessed(
+        from_offset=task.from_offset,
+        to_offset=to_offset,
+        batches_from=task.batches_from,
+        batches_to=task.batches_to,
+        start_position=task.start_position,
+        end_position=task.end_position,
+        as_held=as_held(TableColumns.of(task.target.schema_json), task.partition),
+    ):
+        side.add(step.batches, step.kept_bytes)
+        for records in step.records:
+            files.add(records)
 
 
 def _failed(task: ConversionTask, kind: str, reason: str, position: int = 0) -> ConversionResult:
     failure = ConversionFailure(
         kind=kind,  # type: ignore[arg-type]
-        reason=redact(reason, {k: os.environ.get(k, "") for k in _SECRETS}),
+        reason=without_secrets(reason),
         position=position,
     )
     return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)

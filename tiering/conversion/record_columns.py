@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -115,15 +115,7 @@ class TableColumns:
 
     def leaves(self) -> list[tuple[int, str]]:
         """(field id, Parquet path) of every leaf column, in the file's order."""
-        found = []
-        for field in self.arrow:
-            if pa.types.is_list(field.type):
-                children = list(field.type.value_type)
-                path = f"{field.name}.list.element"
-                found += [(_field_id(child), f"{path}.{child.name}") for child in children]
-            else:
-                found.append((_field_id(field), field.name))
-        return found
+        return [leaf for field in self.arrow for leaf in _leaves(field, field.name)]
 
 
 @lru_cache(maxsize=256)
@@ -175,6 +167,20 @@ def _header_field(kind: ListType) -> Any:
 
 def _field_id(field: Any) -> int:
     return int(field.metadata[b"PARQUET:field_id"])
+
+
+def _leaves(field: Any, path: str) -> Iterator[tuple[int, str]]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(child, f"{path}.{child.name}")
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_field, f"{path}.key_value.key")
+        yield from _leaves(kind.item_field, f"{path}.key_value.value")
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_field, f"{path}.list.element")
+    else:
+        yield _field_id(field), path
 
 
 _Source = Callable[[Any, int, Any], Any]

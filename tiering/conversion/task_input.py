@@ -1,4 +1,4 @@
-"""What a conversion task reads: a native log that is the right one, whole, and cut rightly."""
+"""What a worker reads: a native log that is the right one, whole, and cut rightly."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from segment_reader import CorruptSegment, RangeSource, SegmentBounds, Verdicts
 from segment_reader.layouts import LocalTieredStorageLayout, NativeSegment
-from tiering.errors import BadInput, NotFound
+from tiering.conversion.stored_log import MissingSegment, StoredLog, found, read_part
+from tiering.errors import BadInput
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.segments import SegmentId
 from tiering.store import ObjectStore
-from tiering.tasks import ConversionTask
+from tiering.tasks import ConversionTask, ProofTask
 
-__all__ = ["MissingSegment", "OpenStore", "TaskInput", "open_input"]
+__all__ = ["MissingSegment", "OpenStore", "StoredInput", "TaskInput", "open_input", "open_stored"]
 
 _BASE_OFFSET_BYTES: Final = 8
 _VERDICTS_PART: Final = "verdicts"
 _OFFSET_MAX: Final = 2**63 - 1
 
 OpenStore = Callable[[str], ObjectStore]
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,11 @@ class TaskInput:
     remote: bool = False
 
 
-class MissingSegment(Exception):
-    """A native object is gone: deleted by the broker meanwhile, or never there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredInput(TaskInput):
+    """The same of a segment that the service has stored; `entry` is its ledger object."""
+
+    entry: LedgerEntry
 
 
 def open_input(task: ConversionTask, open_store: OpenStore) -> TaskInput:
@@ -53,75 +56,39 @@ def open_input(task: ConversionTask, open_store: OpenStore) -> TaskInput:
     for a task that can't be right, and TransientError when the store is out.
     """
     if task.layout == "onecopy":
-        found = _open_own(task, open_store(task.store_url))
+        opened: TaskInput = open_stored(task, open_store(task.store_url))
     else:
-        found = _open_local_tiered_storage(task)
-    _check_borders(task, found.log)
-    return found
+        opened = _open_local_tiered_storage(task)
+    _check_borders(task, opened.log)
+    return opened
 
 
-class _StoredLog:
-    """A log object of the store as a source of ranges."""
+def open_stored(task: ConversionTask | ProofTask, store: ObjectStore) -> StoredInput:
+    """A segment that the service has stored: identity and sizes as its ledger object says.
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        self.name = key
-        self._read = partial(store.get_range, key)
-        self.size_bytes = _found(partial(store.size, key))
-
-    def read(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes; a log that has become shorter is a corrupt one."""
-        data = _found(partial(self._read, start, length))
-        if len(data) != length:
-            raise CorruptSegment(
-                f"the log has {len(data)} of the {length} bytes asked for here",
-                segment=self.name,
-                position=start,
-            )
-        return data
-
-
-def _open_own(task: ConversionTask, store: ObjectStore) -> TaskInput:
-    """A segment that the service has stored: identity and sizes as its ledger object says."""
+    Raises as `open_input`.
+    """
     segment = SegmentId.parse(task.segment_path)
-    entry = _found(partial(Ledger(store).load, segment))
+    entry = found(partial(Ledger(store).load, segment))
     _check_identity(task, entry)
-    log = _StoredLog(store, segment.log_key)
-    if log.size_bytes != entry.metadata.size_bytes:
-        raise CorruptSegment(
-            f"the log has {log.size_bytes} bytes, {entry.metadata.size_bytes} were uploaded",
-            segment=log.name,
-            position=min(log.size_bytes, entry.metadata.size_bytes),
-        )
-    return TaskInput(
+    log = StoredLog(store, entry)
+    verdicts = read_part(store, entry, _VERDICTS_PART) or b""
+    return StoredInput(
         log=log,
         bounds=_bounds(task),
-        verdicts=_verdicts(store, segment, entry),
+        verdicts=Verdicts.from_entries(verdicts, name=segment.indexes_key),
         remote=task.store_url.startswith("s3://"),
+        entry=entry,
     )
 
 
-def _verdicts(store: ObjectStore, segment: SegmentId, entry: LedgerEntry) -> Verdicts:
-    place = entry.part_range(_VERDICTS_PART)
-    if place is None or not place[1]:
-        return Verdicts.from_entries(b"")
-    start, size = place
-    data = _found(partial(store.get_range, segment.indexes_key, start, size))
-    if len(data) != size:
-        raise CorruptSegment(
-            f"the verdicts have {len(data)} of {size} bytes",
-            segment=segment.indexes_key,
-            position=start + len(data),
-        )
-    return Verdicts.from_entries(data, name=segment.indexes_key)
-
-
-def _check_identity(task: ConversionTask, entry: LedgerEntry) -> None:
+def _check_identity(task: ConversionTask | ProofTask, entry: LedgerEntry) -> None:
     """Refuse an object that belongs to another segment than the task says.
 
     The ledger object's content is compared with its own key, too: objects get moved by hand.
     """
     meta = entry.metadata
-    found = {
+    told = {
         "path": meta.id.path,
         "topic": meta.topic,
         "topic id": meta.id.topic_id,
@@ -140,15 +107,15 @@ def _check_identity(task: ConversionTask, entry: LedgerEntry) -> None:
         "leader epochs": tuple(task.leader_epochs),
     }
     for what, value in wanted.items():
-        if found[what] != value:
+        if told[what] != value:
             raise CorruptSegment(
-                f"its ledger object says {what} {found[what]}, expected was {value}",
+                f"its ledger object says {what} {told[what]}, expected was {value}",
                 segment=task.segment_path,
                 position=0,
             )
 
 
-def _bounds(task: ConversionTask) -> SegmentBounds:
+def _bounds(task: ConversionTask | ProofTask) -> SegmentBounds:
     """An epoch that starts where the next one does has no offsets: it is left out."""
     epochs = task.leader_epochs
     followers = (*(start for _, start in epochs[1:]), None)
@@ -193,26 +160,30 @@ def _directory(url: str) -> Path:
 
 
 def _check_borders(task: ConversionTask, log: RangeSource) -> None:
-    """Make sure that no offset of the task lies outside of its byte range.
+    """Make sure that nothing of the task lies outside of its byte range: no offset whose row it
+    writes, and no batch that its side file is to have.
 
     The range comes from the broker's OFFSET index, which nothing else vouches for. The batch at
     its start must begin at or below the first offset, and the batch at its end behind the last.
     """
+    first, behind = task.from_offset, task.to_offset
+    if task.side_prefix is not None:
+        first, behind = task.batches_from, task.batches_to
     if task.start_position:
-        first = _base_offset(log, task.start_position)
-        if first is None or first > task.from_offset:
+        found_first = _base_offset(log, task.start_position)
+        if found_first is None or found_first > first:
             raise CorruptSegment(
-                f"the offset index puts offset {task.from_offset} at or behind this byte, "
-                f"where the log has {first}",
+                f"the offset index puts offset {first} at or behind this byte, "
+                f"where the log has {found_first}",
                 segment=log.name,
                 position=task.start_position,
             )
     if task.end_position is not None:
-        behind = _base_offset(log, task.end_position)
-        if behind is not None and behind < task.to_offset:
+        found_behind = _base_offset(log, task.end_position)
+        if found_behind is not None and found_behind < behind:
             raise CorruptSegment(
-                f"the offset index puts offset {task.to_offset - 1} before this byte, "
-                f"where the log has {behind}",
+                f"the offset index puts offset {behind - 1} before this byte, "
+                f"where the log has {found_behind}",
                 segment=log.name,
                 position=task.end_position,
             )
@@ -223,11 +194,3 @@ def _base_offset(log: RangeSource, position: int) -> int | None:
     if position + _BASE_OFFSET_BYTES > log.size_bytes:
         return None
     return int.from_bytes(log.read(position, _BASE_OFFSET_BYTES), "big", signed=True)
-
-
-def _found(read: Callable[[], _T]) -> _T:
-    """What `read` gives; NotFound, said of a native object, is told apart from the table's."""
-    try:
-        return read()
-    except NotFound as error:
-        raise MissingSegment(str(error)) from error

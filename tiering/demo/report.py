@@ -17,10 +17,15 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     for table in (_sizes(topics), _readings(topics), _sql(topics), _seconds(report["seconds"])):
         console.print(table)
     served = report["bytes_served_from_tier"] / 1e6
-    console.print(f"The stock consumer was served {served:.1f} MB from the tier.")
+    segments = sum(topic["segments"] for topic in topics.values())
+    retired = sum(topic["retired"] for topic in topics.values())
     console.print(
-        "Native segments are kept for now; proving and retiring them comes later. "
-        "Nothing was consumed through the Kafka API to build the tables."
+        f"{retired} of {segments} segments were proven and retired; "
+        f"native bytes left in the tier: {report['native_bytes_left']}."
+    )
+    console.print(
+        f"The stock consumer was served {served:.1f} MB out of the Parquet files, byte for byte "
+        "what was produced. Nothing was consumed through the Kafka API to build the tables."
     )
     verdict = "EQUAL: all readings agree" if report["equal"] else "DIFFERENT: readings disagree"
     console.print(verdict, style="bold green" if report["equal"] else "bold red")
@@ -35,7 +40,8 @@ def _sizes(topics: Mapping[str, Mapping[str, Any]]) -> Table:
         "native MB",
         "files",
         "Parquet MB",
-        "Parquet / native",
+        "side MB",
+        "(Parquet + side) / native",
         title="The tier",
     )
     for name, topic in topics.items():
@@ -47,7 +53,8 @@ def _sizes(topics: Mapping[str, Mapping[str, Any]]) -> Table:
             f"{topic['native_bytes'] / 1e6:.1f}",
             str(topic["files"]),
             f"{topic['table_bytes'] / 1e6:.1f}",
-            f"{topic['table_bytes'] / topic['native_bytes']:.2f}",
+            f"{topic['side_bytes'] / 1e6:.2f}",
+            f"{(topic['table_bytes'] + topic['side_bytes']) / topic['native_bytes']:.2f}",
         )
     return table
 

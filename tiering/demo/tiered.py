@@ -1,9 +1,10 @@
-"""Waiting until a topic's history is in the tier and in the table, and gone from the broker."""
+"""Waiting until a topic's history is in its table alone: off the broker, proven, and retired."""
 
 from __future__ import annotations
 
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -31,7 +32,10 @@ class Tiered:
 
     Attributes:
         ends: per partition, the offset after the last one in the table.
-        segments: native segments handed over, with `native_bytes` in all.
+        segments: native segments handed over, with `native_bytes` in all; `retired` of them have
+            been proven and retired.
+        native_objects, native_bytes_left: what the store still holds of native segments.
+        side_bytes: size of the side files.
         local_segments, local_bytes: *.log files left in the broker's directories.
         files, table_bytes: the table's data files and their size.
     """
@@ -39,6 +43,10 @@ class Tiered:
     ends: dict[int, int]
     segments: int
     native_bytes: int
+    retired: int
+    native_objects: int
+    native_bytes_left: int
+    side_bytes: int
     local_segments: int
     local_bytes: int
     files: int
@@ -51,7 +59,7 @@ class Tiered:
 
 
 def await_tiered(tier: TierStack, topic: DemoTopic) -> Tiered:
-    """Wait until all of it is converted and deleted locally; then the active segment is empty.
+    """Wait until all of it is deleted locally (the active segment is empty then) and retired.
 
     Raises TransientError with what is missing after four minutes.
     """
@@ -84,9 +92,10 @@ def _missing(
         reached = max((e.metadata.end_offset + 1 for e in mine), default=0)
         if reached != end:
             return f"partition {partition} is tiered to {reached}, its log ends at {end}"
-        waiting = sum(e.state is SegmentState.UPLOADED for e in mine)
+        waiting = sum(not e.native_gone for e in mine)
         if waiting:
-            return f"partition {partition} has {waiting} segments to convert"
+            states = Counter(e.state.value for e in mine)
+            return f"partition {partition} has {waiting} native segments left ({dict(states)})"
     return ""
 
 
@@ -97,11 +106,17 @@ def _tiered(
     state = tables.state(topic.name, topic_id)
     files, table_bytes = tables.files(state)
     data = kafka_of(tier).data_directory
+    store = open_store(tier.config.store)
+    native = list(store.list(f"native/{topic_id}/"))
     local = [f for p in range(topic.partitions) for f in data.glob(f"{topic.name}-{p}/*.log")]
     return Tiered(
         ends={partition: mark.offset for partition, mark in state.watermarks.items()},
         segments=len(entries),
         native_bytes=sum(e.metadata.size_bytes for e in entries),
+        retired=sum(e.state is SegmentState.RETIRED for e in entries),
+        native_objects=len(native),
+        native_bytes_left=sum(o.size_bytes for o in native),
+        side_bytes=sum(o.size_bytes for o in store.list(f"side/{topic_id}/")),
         local_segments=len(local),
         local_bytes=sum(f.stat().st_size for f in local),
         files=files,

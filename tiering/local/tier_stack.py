@@ -169,7 +169,7 @@ class TierStack:
         config_file = self.directory / CONFIG_FILE
         _write_private(config_file, self.config.to_json())
         announce("starting the service")
-        self.service = self._supervisor.start(self._service_spec())
+        self.service = self._supervisor.start(self._service_spec(config_file))
         if self._with_engine:
             # It takes seconds to be ready, which the broker's start can use.
             self.engine = self._supervisor.start(self._engine_spec(config_file))
@@ -187,9 +187,10 @@ class TierStack:
             announce("starting the engine")
             self.engine.await_ready()
 
-    def _service_spec(self) -> ChildSpec:
+    def _service_spec(self, config_file: Path) -> ChildSpec:
         service = self.config.service
         options = ["--store", self.config.store, "--token-file", service.token_file]
+        options += ["--config", str(config_file)]
         options += ["--host", service.host, "--port", str(service.port)]
         if service.tls_cert:
             options += ["--tls-cert", service.tls_cert, "--tls-key", service.tls_key]

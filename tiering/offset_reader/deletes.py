@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +52,14 @@ class DeletedRows:
 
         Raises MissingFile or TransientError when a delete file can't be read.
         """
+        found = [self._positions(delete).get(file.path) for delete in self.applying(file)]
+        hits = [rows for rows in found if rows is not None]
+        return np.unique(np.concatenate(hits)) if hits else None
+
+    def applying(self, file: FileRef) -> Collection[DataFile]:
+        """The delete files that may hide rows of `file`; none of them is opened."""
         if self._deletes.is_empty():
-            return None
+            return ()
         entry = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=file.path,
@@ -60,12 +67,9 @@ class DeletedRows:
             partition=file.partition_tuple,
         )
         entry.spec_id = file.spec_id
-        applying = self._deletes.for_data_file(
+        return self._deletes.for_data_file(
             file.sequence_number, entry, partition_key=file.partition_tuple
         )
-        found = [self._positions(delete).get(file.path) for delete in applying]
-        hits = [rows for rows in found if rows is not None]
-        return np.unique(np.concatenate(hits)) if hits else None
 
     def _positions(self, delete: DataFile) -> dict[str, Rows]:
         with self._lock:

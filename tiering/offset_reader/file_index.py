@@ -26,8 +26,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tiering.errors import FatalError
-from tiering.offset_reader.manifests import live_entries
 from tiering.offset_reader.topic_columns import TopicColumns
+from tiering.table.manifests import live_entries
 
 __all__ = ["OFFSET_MAX", "DeleteEntry", "FileIndex", "FileRef"]
 
@@ -47,6 +47,7 @@ class FileRef:
         sequence_number: the file's data sequence number; deletes of the same or a later one
             apply to it.
         spec_id, partition_tuple: its place in a partitioned table.
+        size_bytes: as the manifest has it.
     """
 
     path: str
@@ -58,6 +59,7 @@ class FileRef:
     sequence_number: int
     spec_id: int
     partition_tuple: Record
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,11 @@ class FileIndex:
         return tuple(d for manifest in self._manifests.values() for d in manifest.deletes)
 
     @property
+    def all_files(self) -> tuple[FileRef, ...]:
+        """Every live data file of the snapshot."""
+        return tuple(f for manifest in self._manifests.values() for f in manifest.files)
+
+    @property
     def file_count(self) -> int:
         """How many live data files there are."""
         return sum(len(manifest.files) for manifest in self._manifests.values())
@@ -228,6 +235,7 @@ def _file_ref(entry: ManifestEntry, columns: TopicColumns) -> FileRef:
         sequence_number=entry.sequence_number or 0,
         spec_id=file.spec_id,
         partition_tuple=file.partition,
+        size_bytes=file.file_size_in_bytes,
     )
 
 

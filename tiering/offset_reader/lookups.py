@@ -70,5 +70,5 @@ def partitions(view: SnapshotView, limits: ReadLimits) -> tuple[int, ...]:
             continue
         for row_group in view.files.row_groups(file):
             for batch in source.batches(row_group):
-                found.update(pc.unique(batch.column(0)).to_pylist())
+                found.update(pc.unique(batch.column(0).drop_null()).to_pylist())
     return tuple(sorted(found))

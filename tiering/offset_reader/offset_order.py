@@ -130,22 +130,24 @@ def in_offset_order(
     """
     scanning = False
     while (pending := plan.pop()) is not None:
-        if scanning:
-            reads.announce(plan.coming)
-        window = [_take(reads, pending, plan.end)]
+        window: list[_Taken] = []
+        read = reads.open(pending.row_group)
         try:
+            if scanning:
+                reads.announce(plan.coming)
+            window.append(_taken(read, pending, plan.end))
             for ordered in _window(plan, reads, window, limits):
                 yield ordered
                 if not scanning:
                     scanning = True
                     reads.announce(plan.coming)
         finally:
+            read.close()
             for taken in window:
                 taken.read.close()
 
 
-def _take(reads: RowGroupReads, pending: _Pending, end: int) -> _Taken:
-    read = reads.open(pending.row_group)
+def _taken(read: RowGroupRead, pending: _Pending, end: int) -> _Taken:
     try:
         return _Taken(pending.row_group, read, read.offsets().between(pending.start, end))
     except BaseException:
@@ -188,7 +190,7 @@ def _fill(plan: RowGroupPlan, reads: RowGroupReads, window: list[_Taken], bytes_
             # A file's bounds reached down here, none of its row groups does.
             plan.push(pending.row_group, pending.start)
             continue
-        window.append(_take(reads, pending, cut))
+        window.append(_taken(reads.open(pending.row_group), pending, cut))
         cut = _cut(window, cut, bytes_max)
 
 

@@ -20,6 +20,7 @@ from tiering.offset_reader.topic_columns import TopicColumns
 __all__ = ["Footer", "FooterCache", "MissingFile", "ParquetFiles", "RowGroup", "store_errors"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
+_NO_PARTITION: Final = -1
 
 
 class MissingFile(Exception):
@@ -50,7 +51,8 @@ class RowGroup:
         rows: how many rows it has.
         size_bytes: of its pages, encoded but not compressed.
         first_offset, last_offset: bounds of kafka_offset over all partitions in it.
-        first_partition, last_partition: bounds of kafka_partition.
+        first_partition, last_partition: bounds of kafka_partition; where it may be null, which
+            only another writer leaves it, the first one is -1.
         last_timestamp_us: upper bound of kafka_timestamp; None if not known.
     """
 
@@ -206,13 +208,13 @@ class ParquetFiles:
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
 
-            def bounds(
+            def chunk(
                 field_id: int, group: pq.RowGroupMetaData = group
-            ) -> tuple[int, int] | tuple[None, None]:
+            ) -> pq.ColumnChunkMetaData | None:
                 leaf = leaves.get(names.get(field_id, ""))
-                return (None, None) if leaf is None else _bounds(group.column(leaf))
+                return None if leaf is None else group.column(leaf)
 
-            row_groups.append(self._row_group(file, number, first_row, group, bounds))
+            row_groups.append(self._row_group(file, number, first_row, group, chunk))
             first_row += group.num_rows
         return Footer(metadata, names, tuple(row_groups))
 
@@ -222,11 +224,14 @@ class ParquetFiles:
         number: int,
         first_row: int,
         group: pq.RowGroupMetaData,
-        bounds: Callable[[int], tuple[int, int] | tuple[None, None]],
+        chunk: Callable[[int], pq.ColumnChunkMetaData | None],
     ) -> RowGroup:
-        offsets = bounds(self._columns.offset)
-        partitions = bounds(self._columns.partition)
-        timestamps = bounds(self._columns.timestamp)
+        offsets = _bounds(chunk(self._columns.offset))
+        partitions = _bounds(chunk(self._columns.partition))
+        timestamps = _bounds(chunk(self._columns.timestamp))
+        first_partition = file.first_partition if partitions[0] is None else partitions[0]
+        if _may_be_null(chunk(self._columns.partition)):
+            first_partition = min(_NO_PARTITION, first_partition)
         return RowGroup(
             file=file,
             number=number,
@@ -235,7 +240,7 @@ class ParquetFiles:
             size_bytes=group.total_byte_size,
             first_offset=file.first_offset if offsets[0] is None else offsets[0],
             last_offset=file.last_offset if offsets[1] is None else offsets[1],
-            first_partition=file.first_partition if partitions[0] is None else partitions[0],
+            first_partition=first_partition,
             last_partition=file.last_partition if partitions[1] is None else partitions[1],
             last_timestamp_us=file.last_timestamp_us if timestamps[1] is None else timestamps[1],
         )
@@ -261,9 +266,14 @@ class ParquetFiles:
         return {mapped[name]: name for name in schema.names if name in mapped}
 
 
-def _bounds(column: pq.ColumnChunkMetaData) -> tuple[int, int] | tuple[None, None]:
+def _may_be_null(column: pq.ColumnChunkMetaData | None) -> bool:
+    statistics = None if column is None else column.statistics
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def _bounds(column: pq.ColumnChunkMetaData | None) -> tuple[int, int] | tuple[None, None]:
     """Bounds of an integer or timestamp column chunk; timestamps in microseconds."""
-    statistics = column.statistics
+    statistics = None if column is None else column.statistics
     if statistics is None or not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw

@@ -54,6 +54,11 @@ class RecordColumns:
                 f"table of topic {topic} has no binary column for the record's value: its values "
                 "are typed columns; read Arrow batches instead of records"
             )
+        if columns.timestamp not in schema.field_ids:
+            raise BadInput(
+                f"table of topic {topic}: column kafka_timestamp was dropped; read Arrow batches "
+                "instead of records"
+            )
         self._topic = topic
         ids = {
             "timestamp": columns.timestamp,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,10 @@ class RowGroupSource:
         columns: dict[int, list[Int64s]] = {field_id: [] for field_id in wanted}
         for batch, ids in self._files.decode(row_group, wanted, _OFFSETS_BATCH_ROWS):
             for field_id, column in zip(ids, batch.columns, strict=True):
-                columns[field_id].append(column.to_numpy(zero_copy_only=False).astype(np.int64))
+                columns[field_id].append(_integers(column))
         joined = {field_id: _joined(parts) for field_id, parts in columns.items()}
         offsets = joined[self._columns.offset]
-        chosen = np.ones(len(offsets), dtype=np.bool_)
+        chosen = offsets >= 0
         if mixed:
             chosen &= joined[self._columns.partition] == self._partition
         deleted = self._deletes.rows(row_group.file)
@@ -190,10 +190,19 @@ class _Ahead:
 class RowGroupReads:
     """Hands out reads of row groups; decodes announced ones in the background."""
 
-    def __init__(self, source: RowGroupSource, limits: ReadLimits) -> None:
-        """Read from `source`; threads start with the first announcement."""
+    def __init__(
+        self,
+        source: RowGroupSource,
+        limits: ReadLimits,
+        is_scan: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Read from `source`; threads start with the first announcement.
+
+        What is announced while it `is_scan` doesn't hold is not decoded ahead.
+        """
         self._source = source
         self._limits = limits
+        self._is_scan = is_scan
         self._ahead: dict[tuple[str, int], tuple[_Ahead, Future[None]]] = {}
         self._executor: ThreadPoolExecutor | None = None
 
@@ -213,6 +222,8 @@ class RowGroupReads:
 
     def announce(self, coming: Callable[[int], list[RowGroup]]) -> None:
         """Start to decode the row groups that are read next, by `coming(how many)`."""
+        if not self._is_scan():
+            return
         for row_group in coming(self._limits.read_ahead_row_groups):
             key = (row_group.file.path, row_group.number)
             if key in self._ahead:
@@ -234,6 +245,12 @@ class RowGroupReads:
         if announced is None or announced[1].cancel():
             return _Direct(self._source, row_group)
         return announced[0]
+
+
+def _integers(column: Any) -> Int64s:
+    """As int64; what another writer has left null is -1, which is nobody's."""
+    known = column.fill_null(-1) if column.null_count else column
+    return np.asarray(known.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _joined(parts: list[Int64s]) -> Int64s:

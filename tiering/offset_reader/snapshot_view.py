@@ -57,8 +57,28 @@ class SnapshotView:
 
         Raises NotFound for an unknown branch, TransientError when manifests can't be read.
         """
+        snapshot = _snapshot(table, branch, ".".join(table.name()))
+        return cls._of(table, snapshot, limits, previous)
+
+    @classmethod
+    def at(
+        cls, table: Table, snapshot_id: int, limits: ReadLimits, previous: SnapshotView
+    ) -> SnapshotView:
+        """View an older snapshot. Raises NotFound for an unknown one, otherwise as `of`."""
+        snapshot = table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise NotFound(f"table {'.'.join(table.name())} has no snapshot {snapshot_id}")
+        return cls._of(table, snapshot, limits, previous)
+
+    @classmethod
+    def _of(
+        cls,
+        table: Table,
+        snapshot: Snapshot | None,
+        limits: ReadLimits,
+        previous: SnapshotView | None,
+    ) -> SnapshotView:
         name = ".".join(table.name())
-        snapshot = _snapshot(table, branch, name)
         columns = TopicColumns.of(table.metadata, table=name)
         io = table.io
         mapping = table.metadata.name_mapping() or table.metadata.schema().name_mapping

@@ -6,7 +6,7 @@ Columns are found by Iceberg field id, so a renamed column stays what it was (Ic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -28,11 +28,13 @@ from tiering.errors import BadInput, FatalError
 __all__ = ["Projection", "TopicColumns"]
 
 _REQUIRED: Final = ("kafka_partition", "kafka_offset", "kafka_timestamp")
+_NEEDED: Final = ("kafka_partition", "kafka_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicColumns:
-    """Field ids of Kafka's own columns; None where the table has no such column any more."""
+    """Field ids of Kafka's own columns; None where the table has no such column any more (the
+    timestamp's is given all the same: files have bounds of it)."""
 
     partition: int
     offset: int
@@ -57,7 +59,7 @@ class TopicColumns:
             raise FatalError(f"table {table} has no columns {', '.join(_REQUIRED)}: not a topic")
         ids = first._name_to_id
         kept = metadata.schema().field_ids
-        for name in _REQUIRED:
+        for name in _NEEDED:
             if ids[name] not in kept:
                 raise FatalError(f"table {table}: column {name} was dropped; offsets need it")
 
@@ -105,8 +107,22 @@ class Projection:
 
     @classmethod
     def of_field(cls, metadata: TableMetadata, field_id: int) -> Projection:
-        """Project onto the one column of that field id."""
+        """Project onto the one column of that field id. Raises FatalError if it was dropped."""
+        if field_id not in metadata.schema().field_ids:
+            raise FatalError(f"the table's column with field id {field_id} was dropped")
         return cls._of(metadata, Schema(metadata.schema().find_field(field_id)))
+
+    @classmethod
+    def of_leaves(cls, metadata: TableMetadata, field_ids: Collection[int]) -> Projection:
+        """Project onto the leaf columns of these ids, in the table's order."""
+        return cls._of(
+            metadata, prune_columns(metadata.schema(), set(field_ids), select_full_types=False)
+        )
+
+    @classmethod
+    def of_schema(cls, metadata: TableMetadata, requested: Schema) -> Projection:
+        """Project onto fields by their ids, whether or not the current schema has them."""
+        return cls._of(metadata, requested)
 
     @classmethod
     def _of(cls, metadata: TableMetadata, requested: Schema) -> Projection:

@@ -7,9 +7,12 @@ import logging
 import sys
 from pathlib import Path
 
+from tiering.config import TierConfig
 from tiering.errors import BadInput, TieringError
 from tiering.service.server import read_token, run
+from tiering.service.table_views import LoadTable
 from tiering.store import open_store
+from tiering.table.topic_tables import CatalogTables
 
 __all__ = ["main"]
 
@@ -30,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             tls_cert=options.tls_cert,
             tls_key=options.tls_key,
             allow_plain=options.allow_plain,
+            load_table=_load_table(options.config),
         )
     except BadInput as error:
         sys.stderr.write(f"onecopy service: {error}\n")
@@ -42,10 +46,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _load_table(config: Path | None) -> LoadTable | None:
+    """Asks the catalog; it is opened at the first use, which most services never come to."""
+    if config is None:
+        return None
+    return CatalogTables(TierConfig.from_json(config.read_text())).table
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tiering.service", description=__doc__)
     parser.add_argument("--store", required=True, metavar="URL", help="directory or s3:// URL")
     parser.add_argument("--token-file", required=True, type=Path, help="file with the token")
+    parser.add_argument(
+        "--config", type=Path, help="TierConfig as JSON: where tables are when all else fails"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", default=0, type=int, help="0 takes a free one")
     parser.add_argument("--ready-file", type=Path, help="gets {url, pid} when requests are taken")

@@ -35,8 +35,10 @@ from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits
 from tiering.service.metrics import ServiceMetrics
 from tiering.service.observation import StoreObservation
 from tiering.service.refusals import Refusal, refusal_for
+from tiering.service.retired_reads import RetiredReads
 from tiering.service.segment_reads import SegmentReads
 from tiering.service.segment_writes import SegmentWrites
+from tiering.service.table_views import LoadTable, TableViews
 from tiering.store.objects import ObjectStore
 
 __all__ = ["NEXT_CURSOR", "build_app", "system_clock_ms"]
@@ -58,13 +60,17 @@ def build_app(
     token: str,
     limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
     clock: Callable[[], int] = system_clock_ms,
+    load_table: LoadTable | None = None,
 ) -> Starlette:
     """The ASGI application over `store`; `clock` gives epoch milliseconds.
+
+    `load_table` asks the catalog for a topic's table; without it the tables' pointers in the
+    store have to do.
 
     Raises BadInput when the token is too weak to be one.
     """
     metrics = ServiceMetrics()
-    endpoints = _Endpoints(store, limits, metrics, clock)
+    endpoints = _Endpoints(store, limits, metrics, clock, load_table)
     errors = (BadInput, TieringError, SegmentReaderError, Refusal)
 
     @asynccontextmanager
@@ -105,9 +111,14 @@ class _Endpoints:
         limits: ServiceLimits,
         metrics: ServiceMetrics,
         clock: Callable[[], int],
+        load_table: LoadTable | None,
     ) -> None:
         self._limits = limits
-        self._reads = SegmentReads(store, limits=limits, monotonic=time.monotonic)
+        views = TableViews(store, limits=limits, monotonic=time.monotonic, load_table=load_table)
+        self._retired = RetiredReads(
+            store, views, limits=limits, metrics=metrics, monotonic=time.monotonic
+        )
+        self._reads = SegmentReads(store, self._retired, limits=limits, monotonic=time.monotonic)
         self._writes = SegmentWrites(store, limits=limits, metrics=metrics, now_ms=clock)
         self._observation = StoreObservation(store, limits=limits, metrics=metrics)
         self._admission = Admission(
@@ -122,6 +133,7 @@ class _Endpoints:
     def close(self) -> None:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._retired.close()
         self._writes.close()
         self._observation.close()
 

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+
+from tiering.offset_reader.limits import ReadLimits
 
 __all__ = ["DEFAULT_SERVICE_LIMITS", "ServiceLimits"]
 
 _MIB = 1024 * 1024
+_TABLE_READS = ReadLimits(
+    batch_bytes=8 * _MIB,
+    gather_bytes=64 * _MIB,
+    read_ahead_row_groups=1,
+    read_ahead_bytes=8 * _MIB,
+    footer_bytes=8 * _MIB,
+    open_files=4,
+)
+
+
+def _twice_the_cores(least: int = 4, most: int = 16) -> int:
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return min(most, max(least, 2 * cores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +53,17 @@ class ServiceLimits:
         store_answer_s: how long /v1/health and /metrics wait for the store.
         ledger_count_every_s: how often the gauges of segments by state are counted again.
         keep_alive_s: how long an idle connection is kept.
+        unit_bytes: record bytes of a retired segment that are regenerated in one go.
+        unit_cache_bytes_max: regenerated batches kept in memory.
+        side_cache_bytes_max: side files of retired segments kept in memory.
+        regeneration_threads: threads that regenerate, shared fairly by the topics; twice the
+            cores, so that one topic, which gets at most half of them, can use all cores.
+        regeneration_wait_s: how long a request waits for its unit; the unit is made all the same.
+        cursors_max: readers of table rows that are kept where they stopped.
+        table_reads: bounds of each of them, and on what is kept of each table.
+        views_max: tables kept open.
+        view_check_s: how long a table is used before its pointer is looked at again.
+        fault_check_s: how long a batch is refused before its rows are looked at again.
     """
 
     put_in_flight_max: int = 16
@@ -60,6 +88,16 @@ class ServiceLimits:
     store_answer_s: float = 5.0
     ledger_count_every_s: float = 30.0
     keep_alive_s: int = 300
+    unit_bytes: int = 8 * _MIB
+    unit_cache_bytes_max: int = 256 * _MIB
+    side_cache_bytes_max: int = 128 * _MIB
+    regeneration_threads: int = field(default_factory=_twice_the_cores)
+    regeneration_wait_s: float = 20.0
+    cursors_max: int = 16
+    table_reads: ReadLimits = _TABLE_READS
+    views_max: int = 128
+    view_check_s: float = 10.0
+    fault_check_s: float = 1.0
 
 
 DEFAULT_SERVICE_LIMITS = ServiceLimits()

@@ -13,7 +13,10 @@ from prometheus_client.registry import Collector
 __all__ = ["EngineHeartbeat", "ServiceMetrics"]
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
-_CYCLE_NUMBERS: Final = ("cycles", "commits", "failed_cycles")
+_CYCLE_NUMBERS: Final = (
+    *("cycles", "commits", "failed_cycles"),
+    *("proven", "proof_faults", "retired", "retired_bytes"),
+)
 _TOPIC_NUMBERS: Final = ("watermark_lag_offsets", "pending_segments", "quarantined")
 _TOPICS_MAX: Final = 10_000
 
@@ -49,6 +52,25 @@ class ServiceMetrics:
             "onecopy_segments",
             "Segments in the ledger, counted now and then.",
             ("state",),
+            registry=self.registry,
+        )
+        self.regeneration_seconds = Histogram(
+            "onecopy_regeneration_seconds",
+            "Making one unit of a retired segment's batches.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.regeneration_failures = Counter(
+            "onecopy_regeneration_failures", "Units that could not be made.", registry=self.registry
+        )
+        self.history_mismatches = Counter(
+            "onecopy_history_mismatches",
+            "Times a table's rows were not what was produced: refused.",
+            registry=self.registry,
+        )
+        self.deleted_rows = Counter(
+            "onecopy_deleted_rows",
+            "Records left out of regenerated batches, for SQL has deleted their rows.",
             registry=self.registry,
         )
         self.heartbeat = EngineHeartbeat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,17 @@ from segment_reader import (
     serve_offset_index,
     whole_batches,
 )
-from segment_reader.indexes import SERVED_POSITION_DIVISOR as POSITION_DIVISOR
 from tiering.errors import FatalError, NotFound
-from tiering.ledger import Ledger, LedgerEntry
+from tiering.ledger import Ledger, LedgerEntry, SegmentState
 from tiering.segments import SegmentId
 from tiering.service.bounded_cache import BoundedCache
 from tiering.service.limits import ServiceLimits
+from tiering.service.pulls import POSITION_DIVISOR, Pull, out_of_range
 from tiering.service.refusals import Refusal
+from tiering.service.retired_reads import RetiredReads
 from tiering.store.objects import ObjectStore
 
-__all__ = ["INDEX_PART_OF", "Pull", "SegmentReads"]
+__all__ = ["INDEX_PART_OF", "SegmentReads"]
 
 INDEX_PART_OF: Final = {
     "offset": "offset_index",
@@ -37,25 +38,29 @@ INDEX_PART_OF: Final = {
 }
 _LENGTH_END: Final = 12
 """Bytes of a batch (of any magic) up to the end of its length field."""
+_T = TypeVar("_T")
 _ENTRY_SIZE: Final = 1024
 """What a cached ledger entry is taken to weigh, without its epochs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
-    """Whole batches, and the original position of the next one (None: nothing is left)."""
-
-    data: bytes | memoryview
-    next_position: int | None
-
-
 class SegmentReads:
-    """Blocking reads, for worker threads; caches ledger entries and positions of indexes."""
+    """Blocking reads, for worker threads; caches ledger entries and positions of indexes.
+
+    A segment is read from its native objects until it is retired, and from its side file and the
+    table afterwards (`RetiredReads`). Positions mean the same in both, so a reader crosses over
+    without noticing.
+    """
 
     def __init__(
-        self, store: ObjectStore, *, limits: ServiceLimits, monotonic: Callable[[], float]
+        self,
+        store: ObjectStore,
+        retired: RetiredReads,
+        *,
+        limits: ServiceLimits,
+        monotonic: Callable[[], float],
     ) -> None:
         self._store = store
+        self._retired = retired
         self._ledger = Ledger(store)
         self._limits = limits
         self._monotonic = monotonic
@@ -68,6 +73,7 @@ class SegmentReads:
 
     def forget(self, segment: SegmentId) -> None:
         """Drop what is cached of a segment: its ledger entry has changed."""
+        self._retired.forget(segment)
         self._entries.discard(segment)
         self._positions.discard(segment)
 
@@ -77,7 +83,7 @@ class SegmentReads:
         if part is None:
             raise Refusal(400, "bad_request", f"no index is called {name!r}")
         # Read afresh: the broker keeps what it gets, and a delete may be known elsewhere.
-        data = self._part(self._fresh_entry(segment), part)
+        data = self._across(segment, lambda entry: self._index(entry, part), fresh=True)
         if data is None:
             raise Refusal(404, "index_not_found", f"segment {segment.path} has no {part}")
         return serve_offset_index(data) if name == "offset" else data
@@ -96,14 +102,51 @@ class SegmentReads:
         At least one batch, else as many as fit `max_bytes` and begin at or before the served
         `end_position`. Raises Refusal 416 behind the log's end.
         """
-        entry = self._entry(segment)
-        try:
+
+        def pull(entry: LedgerEntry) -> Pull:
+            if entry.state is SegmentState.RETIRED:
+                return self._retired.pull(
+                    entry,
+                    position=position,
+                    cursor=cursor,
+                    end_position=end_position,
+                    max_bytes=max_bytes,
+                )
             return self._pull(entry, position, cursor, end_position, max_bytes)
+
+        return self._across(segment, pull)
+
+    def _across(
+        self, segment: SegmentId, read: Callable[[LedgerEntry], _T], *, fresh: bool = False
+    ) -> _T:
+        """Read by the entry that is known; where what it names is gone or no longer gives the
+        segment, by the one of now.
+
+        The native objects of a segment go once it is retired, a side file when compaction has
+        put it into a bundle, and rows when their records were saved into another side file: then
+        the entry says so already.
+        """
+        entry = self._fresh_entry(segment) if fresh else self._entry(segment)
+        try:
+            return read(entry)
         except NotFound as error:
-            # Its objects are gone: deleted by another process since the entry was cached?
             self.forget(segment)
-            self._entry(segment)
+            now = self._fresh_entry(segment)
+            if (now.state, now.side) == (entry.state, entry.side):
+                raise FatalError(f"{segment.path}: the ledger has it, the store doesn't") from error
+        except FatalError:
+            now = self._fresh_entry(segment)
+            if (now.state, now.side) == (entry.state, entry.side):
+                raise
+        try:
+            return read(now)
+        except NotFound as error:
             raise FatalError(f"{segment.path}: the ledger has it, the store doesn't") from error
+
+    def _index(self, entry: LedgerEntry, part: str) -> bytes | None:
+        if entry.state is SegmentState.RETIRED:
+            return self._retired.index(entry, part)
+        return self._part(entry, part)
 
     def _pull(
         self,
@@ -149,12 +192,7 @@ class SegmentReads:
         if not size:
             return b""
         key = entry.metadata.id.indexes_key
-        try:
-            data = self._store.get_range(key, start, size)
-        except NotFound as error:
-            self.forget(entry.metadata.id)
-            self._entry(entry.metadata.id)
-            raise FatalError(f"{key}: the ledger has it, the store doesn't") from error
+        data = self._store.get_range(key, start, size)
         if len(data) != size:
             raise FatalError(f"{key}: {part} is cut at {len(data)} of {size} bytes")
         return data
@@ -221,9 +259,7 @@ class _Log:
     def check_position(self, position: int) -> None:
         """Raise Refusal 416 for an original position at or behind the log's end."""
         if position >= self.size:
-            raise Refusal(
-                416, "position_out_of_range", f"segment {self._segment.path} ends before that"
-            )
+            raise out_of_range(self._segment)
 
     def find(self, near: int, position: int, max_bytes: int) -> tuple[int, _Window]:
         """The batch with the largest start // 4 <= `position`, walking from a batch before it.

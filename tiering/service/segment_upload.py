@@ -1,4 +1,7 @@
-"""Makes one uploaded segment durable: native objects first, the ledger object last."""
+"""Makes one uploaded segment durable: native objects first, the ledger object last.
+
+The indexes object gets one part more than the broker sent: checksums of the log's blocks.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from tiering.block_checksums import BlockChecksums
 from tiering.crash_points import crash_points
 from tiering.errors import FatalError, NotFound, TieringError, TransientError
 from tiering.ledger import Ledger, LedgerEntry
-from tiering.segments import LOG_PART, SegmentId
+from tiering.segments import CHECKSUMS_PART, LOG_PART, SegmentId
 from tiering.service.limits import ServiceLimits
 from tiering.service.manifest import Manifest
 from tiering.service.refusals import Refusal
@@ -56,6 +60,7 @@ class SegmentUpload:
         self._existing: LedgerEntry | None = None
         self._indexes: Upload | None = None
         self._log: Upload | None = None
+        self._checksums = BlockChecksums()
         self._committing = False
         self._receipt: UploadReceipt | None = None
 
@@ -73,7 +78,10 @@ class SegmentUpload:
             self._indexes = self._store.open_upload(self._segment.indexes_key)
             self._log = self._store.open_upload(self._segment.log_key)
         for piece in pieces:
-            upload = self._log if piece.part == LOG_PART else self._indexes
+            upload = self._indexes
+            if piece.part == LOG_PART:
+                upload = self._log
+                self._checksums.update(piece.data)
             assert upload is not None  # noqa: S101 - set together with the log's
             upload.write(piece.data)
 
@@ -98,11 +106,14 @@ class SegmentUpload:
             raise TransientError(f"segment {self._segment.path}: nothing was received")
         self._committing = True
         _reached("body_received")
+        checksums = self._checksums.finish()
+        self._indexes.write(checksums)
         self._indexes.commit()
         _reached("indexes_stored")
         self._log.commit()
         _reached("log_stored")
-        receipt = self._write_ledger(manifest, sha256)
+        parts = (*manifest.index_parts, (CHECKSUMS_PART, len(checksums)))
+        receipt = self._write_ledger(manifest, parts, sha256)
         _reached("ledger_stored")
         return receipt
 
@@ -125,10 +136,12 @@ class SegmentUpload:
         except NotFound:
             return True
 
-    def _write_ledger(self, manifest: Manifest, sha256: str) -> UploadReceipt:
+    def _write_ledger(
+        self, manifest: Manifest, parts: tuple[tuple[str, int], ...], sha256: str
+    ) -> UploadReceipt:
         entry = LedgerEntry(
             metadata=manifest.metadata,
-            parts=manifest.index_parts,
+            parts=parts,
             sha256=sha256,
             uploaded_at_ms=self._now_ms(),
         )

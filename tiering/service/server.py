@@ -16,6 +16,7 @@ from segment_reader import whole_batches
 from tiering.errors import BadInput, TransientError
 from tiering.service.app import build_app
 from tiering.service.limits import DEFAULT_SERVICE_LIMITS, ServiceLimits
+from tiering.service.table_views import LoadTable
 from tiering.store.conditional import check_conditional_writes
 from tiering.store.objects import ObjectStore
 
@@ -44,6 +45,7 @@ class ServiceServer(uvicorn.Server):
         tls_key: Path | None = None,
         allow_plain: bool = False,
         limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+        load_table: LoadTable | None = None,
     ) -> None:
         if (tls_cert is None) != (tls_key is None):
             raise BadInput("TLS needs both a certificate and its key")
@@ -56,7 +58,7 @@ class ServiceServer(uvicorn.Server):
             _check_tls(tls_cert, tls_key)
         super().__init__(
             uvicorn.Config(
-                build_app(store, token, limits),
+                build_app(store, token, limits, load_table=load_table),
                 http="httptools",
                 log_config=None,
                 log_level="warning",  # what the server itself says at each start is noise here
@@ -113,6 +115,7 @@ def run(
     tls_key: Path | None = None,
     allow_plain: bool = False,
     limits: ServiceLimits = DEFAULT_SERVICE_LIMITS,
+    load_table: LoadTable | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; port 0 takes a free one, which the ready file tells.
 
@@ -133,6 +136,7 @@ def run(
         tls_key=tls_key,
         allow_plain=allow_plain,
         limits=limits,
+        load_table=load_table,
     ).serve_until_stopped()
 
 

@@ -60,6 +60,13 @@ class LocalStore:
         with self._opened(key) as fd:
             return _read_exactly(fd, start, length)
 
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """The last `length` bytes (all, when it has fewer) and its size."""
+        with self._opened(key) as fd:
+            size = os.fstat(fd).st_size
+            start = max(0, size - length)
+            return _read_exactly(fd, start, size - start), size
+
     def size(self, key: str) -> int:
         """Size in bytes."""
         with self._opened(key) as fd:
@@ -86,6 +93,7 @@ class LocalStore:
     def open_upload(self, key: str) -> LocalUpload:
         """Start a streamed write of `key`."""
         path = self._path(check_key(key))
+        self._check_present(key)  # a store that isn't mounted must not come to be anew, empty
         with _failures("write", key):
             os.makedirs(self._temporary, exist_ok=True)
             return LocalUpload(self, key, path, os.path.join(self._temporary, uuid.uuid4().hex))

@@ -56,6 +56,9 @@ class ObjectStore(Protocol):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Bytes [start, start+length), shorter only at the object's end; NotFound if missing."""
 
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """The last `length` bytes (all, when it has fewer) and its size, in one request."""
+
     def size(self, key: str) -> int:
         """Size in bytes; NotFound if there is none."""
 

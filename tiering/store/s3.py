@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from urllib3.response import BaseHTTPResponse
 
-from tiering.errors import FatalError, NotFound, StoreConflict, TieringError
+from tiering.errors import FatalError, NotFound, StoreConflict, TieringError, TransientError
 from tiering.store.conditional import check_conditional_writes
 from tiering.store.keys import RESERVED, check_key, check_prefix
 from tiering.store.objects import ObjectInfo, StoredObject
@@ -75,6 +75,22 @@ class S3Store:
         if answer.status == _PARTIAL_CONTENT:
             return answer.data
         return answer.data[start : start + length]  # from a server that knows no ranges
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """The last `length` bytes (all, when it has fewer) and its size, in one request."""
+        if length <= 0:
+            return b"", self.size(key)
+        try:
+            with translated("read", key):
+                answer = self.request("GET", key, headers={"Range": f"bytes=-{length}"})
+        except BehindEnd:  # how an empty object answers
+            return b"", 0
+        if answer.status != _PARTIAL_CONTENT:
+            return answer.data[-length:], len(answer.data)
+        total = str(answer.headers.get("Content-Range", "")).rpartition("/")[2]
+        if not total.isdigit():
+            raise TransientError(f"read {key}: the server doesn't say how long the object is")
+        return answer.data, int(total)
 
     def size(self, key: str) -> int:
         """Size in bytes."""

@@ -24,8 +24,10 @@ from tiering.errors import BadInput, FatalError, NotFound, TransientError
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import is_secret, redact
 from tiering.segments import check_topic_name
-from tiering.table.commit import load_table
+from tiering.table.loading import load_table
+from tiering.table.rewriting import REWRITE_PROPERTIES, make_ready_for_rewrites
 from tiering.table.schema import COLUMNS_VERSION, raw_schema, sort_order
+from tiering.table.snapshot_policy import snapshot_properties
 from tiering.tasks import TableTarget
 from tiering.watermarks import (
     COLUMNS_VERSION_PROPERTY,
@@ -35,12 +37,19 @@ from tiering.watermarks import (
     encode_watermarks,
 )
 
-__all__ = ["CatalogConfig", "ensure_table", "former_identifier", "open_catalog", "table_target"]
+__all__ = [
+    "CatalogConfig",
+    "ensure_table",
+    "former_identifier",
+    "open_catalog",
+    "table_target",
+]
 
 _SQLITE_BUSY_S: Final = 30
 _OPENING_TRIES: Final = 5
 _METADATA_VERSIONS_KEPT: Final = 20
 _REST_CATALOG: Final = "tiering.table.rest_sessions.BoundedRestCatalog"
+_SQLITE_CATALOG: Final = "tiering.table.sql_catalog.LeanSqlCatalog"
 _DEFAULT_REGION: Final = "us-east-1"
 _WORKER_PROPERTIES: Final = ("s3.", "py-io-impl", "downcast-ns-timestamp-to-us-on-write")
 
@@ -71,6 +80,9 @@ def open_catalog(config: CatalogConfig, *, pacing: Pacing = SYSTEM_PACING) -> Ca
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         properties["uri"] = _patient(make_url(uri)).render_as_string(hide_password=False)
+        if properties.get("type", "sql") == "sql":
+            properties.pop("type", None)
+            properties["py-catalog-impl"] = _SQLITE_CATALOG
     if properties.get("type") == "rest" or uri.startswith(("http://", "https://")):
         properties.pop("type", None)
         properties["py-catalog-impl"] = _REST_CATALOG
@@ -270,13 +282,15 @@ def _created(
         # Somebody else may make the namespace between PyIceberg's look and its insert.
         with suppress(Exception):
             catalog.create_namespace_if_not_exists(identifier[:-1])
-        return catalog.create_table(
+        table = catalog.create_table(
             identifier,
             raw_schema(),
             location=f"{warehouse.rstrip('/')}/{identifier[-1]}-{topic_id}",
             sort_order=sort_order(),
             properties=_table_properties(topic, topic_id),
         )
+        make_ready_for_rewrites(table)
+        return table
     except TableAlreadyExistsError:
         return None
     except Exception as error:  # noqa: BLE001 - each catalog has errors of its own
@@ -285,14 +299,14 @@ def _created(
 
 
 def _table_properties(topic: str, topic_id: str) -> dict[str, str]:
-    """No `commit.retry.*`: our commits read none, and other engines' rewrites need theirs."""
     return {
         "format-version": "2",
         TOPIC_PROPERTY: topic,
         TOPIC_ID_PROPERTY: topic_id,
         COLUMNS_VERSION_PROPERTY: str(COLUMNS_VERSION),
         WATERMARKS_PROPERTY: encode_watermarks({}),
-        "write.parquet.compression-codec": "zstd",
+        **REWRITE_PROPERTIES,
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": str(_METADATA_VERSIONS_KEPT),
+        **snapshot_properties(),
     }

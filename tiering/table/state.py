@@ -29,7 +29,7 @@ from tiering.watermarks import (
     decode_watermarks,
 )
 
-__all__ = ["TableState", "landed_snapshot", "moved_partitions", "read_state"]
+__all__ = ["TableState", "landed_snapshot", "main_ancestors", "moved_partitions", "read_state"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def landed_snapshot(
     metadata: TableMetadata, snapshot_ids: Collection[int], cycle_id: str
 ) -> Snapshot | None:
     """The ancestor of main that is one of `snapshot_ids` or carries `cycle_id`, if any."""
-    for snapshot in _ancestors(metadata):
+    for snapshot in main_ancestors(metadata):
         if snapshot.snapshot_id in snapshot_ids or _summary(snapshot, CYCLE_ID_SUMMARY) == cycle_id:
             return snapshot
     return None
@@ -131,7 +131,7 @@ def _property_ahead(
 def _newest_of_ours(metadata: TableMetadata) -> tuple[Snapshot | None, Snapshot | None]:
     """Main's newest ancestor that carries watermarks, and the last ancestor looked at."""
     last = None
-    for last in _ancestors(metadata):
+    for last in main_ancestors(metadata):
         if _summary(last, WATERMARKS_PROPERTY) is not None:
             return last, last
     return None, last
@@ -157,7 +157,7 @@ def _newer_of_ours(metadata: TableMetadata, floor: Snapshot | None) -> Snapshot 
     return max(newer, key=lambda s: s.sequence_number or 0, default=None)
 
 
-def _ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
+def main_ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
     """Main's snapshots from its head backwards, as far as they have not expired."""
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     at = _head_id(metadata)

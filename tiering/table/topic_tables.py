@@ -22,6 +22,7 @@ from tiering.table.commit import (
     load_table,
     state_of,
 )
+from tiering.table.replace import ReplaceOutcome, TableReplacement, replace
 from tiering.table.schema import table_name
 from tiering.tasks import TableTarget
 from tiering.watermarks import TOPIC_ID_PROPERTY
@@ -77,14 +78,22 @@ class CatalogTables:
 
     def target(self, state: TableState) -> TableTarget:
         """Where workers write files for the table that `state` was read from."""
+        return table_target(self.loaded(state))
+
+    def loaded(self, state: TableState) -> Table:
+        """The table that `state` was read from."""
         table = self._tables.get(state.identifier)
         if table is None:
             raise TransientError(f"table {'.'.join(state.identifier)} was not read in this cycle")
-        return table_target(table)
+        return table
 
     def append(self, plan: TableAppend) -> AppendOutcome:
         """Commit files and watermarks in one snapshot."""
         return append(self.catalog, plan)
+
+    def replace(self, plan: TableReplacement) -> ReplaceOutcome:
+        """Take files out, or exchange them, in one snapshot."""
+        return replace(self.catalog, plan)
 
     def files(self, state: TableState) -> tuple[int, int]:
         """(data files, their bytes) of the current snapshot, from its summary."""

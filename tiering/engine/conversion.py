@@ -1,37 +1,33 @@
-"""The engine: observe -> plan -> apply, in one loop that may be stopped and started anywhere.
+"""Observe -> plan -> convert -> commit: how native segments come into the tables.
 
-It holds no state that matters: the ledger says which segments there are, the tables say how
-far each partition has come. Everything it does is either repeatable or atomic.
+Everything here is either repeatable or atomic. A segment that lies wholly below its watermark
+(a crash after a commit, or a copy whose offsets another copy has brought) brings no rows, but
+still needs a side file of its own before it can be proven and retired.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
-from tiering.backlog import (
-    Backlog,
-    backlog_by_topic,
-    count_pending_partitions,
-    is_pending,
-    pending_topics,
-)
+from tiering.backlog import count_pending_partitions, is_pending, pending_topics
+from tiering.engine.mending import DueWithdrawal
+from tiering.engine.ports import Segments, Tables
 from tiering.errors import NotFound, TieringError
 from tiering.ledger import LedgerEntry, Quarantine, SegmentState, partition_of_key
 from tiering.planning import (
     PartitionPlan,
     SegmentRange,
     Stall,
-    dead_rows,
+    contradicts,
     epochs_until,
     group_by_partition,
     plan_partition,
 )
 from tiering.segments import SegmentId, SegmentMetadata
-from tiering.table.commit import AppendOutcome, TableAppend, TableState
+from tiering.table.commit import TableAppend, TableState
 from tiering.tasks import (
     ConversionResult,
     ConversionTask,
@@ -42,86 +38,40 @@ from tiering.tasks import (
 )
 from tiering.watermarks import Watermark
 
-__all__ = ["CycleReport", "Engine", "Segments", "Tables", "TopicPlan"]
+__all__ = ["ConversionReport", "ConversionStep", "TopicPlan"]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Segments(Protocol):
-    """The native segments that the engine converts: the ledger, or a foreign tier's directory."""
-
-    @property
-    def damaged(self) -> Mapping[str, str]:
-        """{key: what is wrong} of the segments that the last scan could not read."""
-
-    def scan(self) -> Iterable[LedgerEntry]:
-        """Every segment there is."""
-
-    def update(
-        self, segment: SegmentId, change: Callable[[LedgerEntry], LedgerEntry]
-    ) -> LedgerEntry:
-        """Change one segment's entry atomically; NotFound if it is gone."""
-
-    def advance(self, segment: SegmentId, state: SegmentState) -> LedgerEntry:
-        """Move one segment's entry forward to `state`; NotFound if it is gone."""
-
-
-class Tables(Protocol):
-    """The catalog as the engine uses it."""
-
-    def ensure(self, topic: str, topic_id: str) -> TableState:
-        """State of the topic id's table, made if there is none."""
-
-    def target(self, state: TableState) -> TableTarget:
-        """Where workers write files for it."""
-
-    def append(self, plan: TableAppend) -> AppendOutcome:
-        """Commit files and watermarks in one snapshot."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """What one cycle does for one topic id."""
+    """What one cycle does for one topic id.
+
+    `settling`: segments wholly below their watermark, which only need a side file.
+    """
 
     topic: str
     topic_id: str
     state: TableState
     partitions: tuple[PartitionPlan, ...]
+    settling: tuple[LedgerEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleReport:
-    """What one cycle did.
-
-    `settled` counts segments that were found to lie wholly below their watermark; `problems` maps
-    a topic or `topic-partition` to what stops it.
-    """
+class ConversionReport:
+    """What one pass did; `settled` counts segments found to lie wholly below their watermark."""
 
     segments: int = 0
     settled: int = 0
     rows: int = 0
     native_bytes: int = 0
+    side_bytes: int = 0
     commits: int = 0
-    problems: Mapping[str, str] = field(default_factory=dict)
-    backlog: Mapping[str, Backlog] = field(default_factory=dict)
-
-    @property
-    def idle(self) -> bool:
-        """Whether there was nothing to convert."""
-        return self.segments == 0
+    withdrawals: tuple[DueWithdrawal, ...] = ()
 
 
-class Engine:
-    """Runs cycles. Time, randomness and every effect come in from outside.
-
-    Args:
-        layout, path_of: how the segments lie below `store_url`, and the path of one of them.
-        reached: called with the name of each step as it is passed; a crash test kills the
-            process there.
-        split: turns a task over a large segment into several.
-        bytes_max: native bytes that one cycle takes, shared by the partitions that have some to
-            convert; but of each at least one segment.
-    """
+class ConversionStep:
+    """Brings what is new in the ledger into the tables."""
 
     def __init__(
         self,
@@ -132,10 +82,10 @@ class Engine:
         store_url: str,
         bytes_max: int,
         split: Callable[[ConversionTask, LedgerEntry], Sequence[ConversionTask]],
-        layout: Layout = "onecopy",
-        path_of: Callable[[SegmentMetadata], str] = lambda meta: meta.id.path,
-        new_cycle_id: Callable[[], str] = lambda: uuid.uuid4().hex,
-        reached: Callable[[str], None] = lambda step: None,
+        layout: Layout,
+        path_of: Callable[[SegmentMetadata], str],
+        new_cycle_id: Callable[[], str],
+        reached: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
         self._tables = tables
@@ -148,36 +98,38 @@ class Engine:
         self._new_cycle_id = new_cycle_id
         self._reached = reached
         self._seen: frozenset[SegmentId] = frozenset()
-        self._settled = 0
 
-    def run_cycle(self) -> CycleReport:
-        """One cycle over all topics. Raises TransientError when store or Spark is out."""
-        entries = list(self._ledger.scan())
+    def run(self, entries: Sequence[LedgerEntry], problems: dict[str, str]) -> ConversionReport:
+        """One pass over all topics. Raises TransientError when store or Spark is out."""
         seen, self._seen = self._seen, frozenset(e.metadata.id for e in entries)
-        self._settled = 0
-        problems: dict[str, str] = dict(self._ledger.damaged)
         plans = self._plan(entries, seen, problems)
         tasks, owners = self._tasks(plans)
         self._reached("planned")
-        results = self._convert(tasks)
+        results = self._converter.convert(tasks) if tasks else ()
         self._reached("converted")
-        done = _by_range(results, owners)
-        commits = 0
+        done = _by_segment(results, owners)
+        commits = settled = 0
         for plan in plans:
             try:
                 commits += self._commit(plan, done, problems)
+                settled += self._settle(plan, done, problems)
             except (TieringError, OSError) as error:
                 problems[plan.topic] = str(error)
                 _log.warning("topic %s: %s", plan.topic, error)
-        return CycleReport(
-            segments=len(done),
-            settled=self._settled,
+        return ConversionReport(
+            segments=len(done) - sum(len(plan.settling) for plan in plans if self._with_side),
+            settled=settled,
             rows=sum(r.rows for r in results),
             native_bytes=sum(r.native_bytes for r in results),
+            side_bytes=sum(r.side_bytes for r in results),
             commits=commits,
-            problems=problems,
-            backlog=backlog_by_topic(entries),
+            withdrawals=tuple(_withdrawals(plans)),
         )
+
+    @property
+    def _with_side(self) -> bool:
+        """Whether segments are ours to retire: a foreign tier's stay where they are."""
+        return self._layout == "onecopy"
 
     def _plan(
         self,
@@ -205,7 +157,6 @@ class Engine:
             for partition in plan.partitions:
                 if partition.stall is not None:
                     problems[f"{topic}-{partition.partition}"] = partition.stall.reason
-            self._settle(plan, group)
             plans.append(plan)
         return plans
 
@@ -214,7 +165,7 @@ class Engine:
         topic: str,
         topic_id: str,
         state: TableState,
-        entries: Iterable[LedgerEntry],
+        entries: Sequence[LedgerEntry],
         seen: frozenset[SegmentId],
         bytes_max: int,
     ) -> TopicPlan:
@@ -226,7 +177,13 @@ class Engine:
                 unreadable
                 or plan_partition(partition, group, mark, seen_before=seen, bytes_max=bytes_max)
             )
-        return TopicPlan(topic=topic, topic_id=topic_id, state=state, partitions=tuple(partitions))
+        return TopicPlan(
+            topic=topic,
+            topic_id=topic_id,
+            state=state,
+            partitions=tuple(partitions),
+            settling=tuple(_settling(entries, state.watermarks)),
+        )
 
     def _unreadable(
         self, topic_id: str, partition: int, mark: Watermark | None
@@ -238,36 +195,28 @@ class Engine:
                 return PartitionPlan(partition=partition, watermark=mark, ranges=(), stall=stall)
         return None
 
-    def _settle(self, plan: TopicPlan, entries: Iterable[LedgerEntry]) -> None:
-        """Mark segments that lie wholly below the watermark: a crash after a commit, or a copy
-        whose offsets another copy has brought. One that contradicts the table stays in sight."""
-        marks = plan.state.watermarks
-        for entry in entries:
-            mark = marks.get(entry.metadata.id.partition)
-            if mark is None or not is_pending(entry) or entry.metadata.end_offset >= mark.offset:
-                continue
-            if dead_rows(entry, mark.leader_epochs, mark.offset) is None:
-                self._advance(entry.metadata.id)
-                self._settled += 1
-
     def _tasks(
         self, plans: Sequence[TopicPlan]
-    ) -> tuple[list[ConversionTask], dict[int, SegmentRange]]:
+    ) -> tuple[list[ConversionTask], dict[int, SegmentId]]:
         tasks: list[ConversionTask] = []
-        owners: dict[int, SegmentRange] = {}
+        owners: dict[int, SegmentId] = {}
         for plan in plans:
             ranges = [r for p in plan.partitions for r in p.ranges]
+            if self._with_side:
+                ranges += [_nothing_of(entry) for entry in plan.settling]
             if not ranges:
                 continue
             target = self._tables.target(plan.state)
             for each in ranges:
                 for task in self._split(self._task(each, target), each.entry):
-                    owners[len(tasks)] = each
+                    owners[len(tasks)] = each.entry.metadata.id
                     tasks.append(replace(task, task_id=len(tasks)))
         return tasks, owners
 
     def _task(self, each: SegmentRange, target: TableTarget) -> ConversionTask:
         meta = each.entry.metadata
+        # A range that ends early is gone on with later: the side file comes with the last of it.
+        whole = self._with_side and each.to_offset > meta.end_offset
         return ConversionTask(
             task_id=0,
             layout=self._layout,
@@ -285,10 +234,8 @@ class Engine:
             start_position=0,
             end_position=None,
             target=target,
+            side_prefix=meta.id.side_prefix if whole else None,
         )
-
-    def _convert(self, tasks: Sequence[ConversionTask]) -> Sequence[ConversionResult]:
-        return self._converter.convert(tasks) if tasks else ()
 
     def _commit(
         self,
@@ -322,9 +269,27 @@ class Engine:
         self._reached("committed")
         for segment in finished:
             if segment.partition in outcome.landed:
-                self._advance(segment)
+                self._mark_converted(segment, done[segment])
         self._reached("settled")
         return 1
+
+    def _settle(
+        self,
+        plan: TopicPlan,
+        done: Mapping[SegmentId, Sequence[ConversionResult]],
+        problems: dict[str, str],
+    ) -> int:
+        """Mark what lies wholly below the watermark, once it has its side file."""
+        settled = 0
+        for entry in plan.settling:
+            results = done.get(entry.metadata.id, ())
+            failed = next((r for r in results if r.failure is not None), None)
+            if failed is not None:
+                problems[_where(entry.metadata)] = self._failed(entry, failed)
+                continue
+            self._mark_converted(entry.metadata.id, results)
+            settled += 1
+        return settled
 
     def _gather(
         self,
@@ -343,7 +308,7 @@ class Engine:
             results = done[meta.id]
             failed = next((r for r in results if r.failure is not None), None)
             if failed is not None:
-                problems[f"{plan.topic}-{partition.partition}"] = self._failed(each, failed)
+                problems[_where(meta)] = self._failed(each.entry, failed)
                 break
             reached = max(r.converted_to for r in results)
             epochs = epochs_until(epochs, each.entry, reached)
@@ -351,7 +316,7 @@ class Engine:
                 mark = Watermark(offset=reached, leader_epochs=epochs)
                 entries += [e for r in results for e in r.entries]
             if reached < each.to_offset:
-                problems[f"{plan.topic}-{partition.partition}"] = (
+                problems[_where(meta)] = (
                     f"segment {meta.id.path}: a transaction at offset {reached} is not decided "
                     "in what the tier holds; conversion stops before it"
                 )
@@ -360,31 +325,68 @@ class Engine:
                 finished.append(meta.id)
         return mark, tuple(entries), finished
 
-    def _failed(self, each: SegmentRange, result: ConversionResult) -> str:
+    def _failed(self, entry: LedgerEntry, result: ConversionResult) -> str:
         """Quarantine a corrupt segment; anything else is tried again in the next cycle."""
         failure = result.failure
         assert failure is not None  # noqa: S101 - the caller has looked
-        where = f"segment {each.entry.metadata.id.path}: byte {failure.position}: {failure.reason}"
-        _log.warning("%s: %s (%s)", each.entry.metadata, failure.reason, failure.kind)
+        segment = entry.metadata.id
+        where = f"segment {segment.path}: byte {failure.position}: {failure.reason}"
+        _log.warning("%s: %s (%s)", entry.metadata, failure.reason, failure.kind)
         if failure.kind == "corrupt":
             mark = Quarantine(reason=failure.reason, position=failure.position)
-            self._ledger.update(
-                each.entry.metadata.id, lambda entry: replace(entry, quarantine=mark)
-            )
+            self._ledger.update(segment, lambda found: replace(found, quarantine=mark))
             return where + " (quarantined; its native copy is kept and served)"
         return where
 
-    def _advance(self, segment: SegmentId) -> None:
+    def _mark_converted(self, segment: SegmentId, results: Iterable[ConversionResult]) -> None:
+        side = tuple(r.side_key for r in results if r.side_key is not None)
+
+        def convert(entry: LedgerEntry) -> LedgerEntry:
+            if entry.state is not SegmentState.UPLOADED:
+                return entry  # another engine's; its side file stays the one that counts
+            return replace(entry, state=SegmentState.CONVERTED, side=side)
+
         try:
-            self._ledger.advance(segment, SegmentState.CONVERTED)
+            self._ledger.update(segment, convert)
         except NotFound:
             _log.info("segment %s: its ledger object is gone", segment.path)
 
 
-def _by_range(
-    results: Iterable[ConversionResult], owners: Mapping[int, SegmentRange]
+def _withdrawals(plans: Iterable[TopicPlan]) -> Iterable[DueWithdrawal]:
+    for plan in plans:
+        for partition in plan.partitions:
+            if partition.withdrawal is not None:
+                yield DueWithdrawal(
+                    topic=plan.topic, topic_id=plan.topic_id, withdrawal=partition.withdrawal
+                )
+
+
+def _settling(
+    entries: Iterable[LedgerEntry], marks: Mapping[int, Watermark]
+) -> Iterable[LedgerEntry]:
+    """Pending segments wholly below the watermark; one that contradicts the table stays out."""
+    for entry in entries:
+        mark = marks.get(entry.metadata.id.partition)
+        if mark is None or not is_pending(entry) or entry.metadata.end_offset >= mark.offset:
+            continue
+        if entry.quarantine is None and not contradicts(entry, mark.leader_epochs, mark.offset):
+            yield entry
+
+
+def _nothing_of(entry: LedgerEntry) -> SegmentRange:
+    """No rows of a segment, but its side file."""
+    end = entry.metadata.end_offset + 1
+    return SegmentRange(entry=entry, from_offset=end, to_offset=end)
+
+
+def _by_segment(
+    results: Iterable[ConversionResult], owners: Mapping[int, SegmentId]
 ) -> dict[SegmentId, list[ConversionResult]]:
     done: dict[SegmentId, list[ConversionResult]] = {}
     for result in sorted(results, key=lambda r: r.task_id):
-        done.setdefault(owners[result.task_id].entry.metadata.id, []).append(result)
+        done.setdefault(owners[result.task_id], []).append(result)
     return done
+
+
+def _where(meta: SegmentMetadata) -> str:
+    return f"{meta.topic}-{meta.id.partition}"

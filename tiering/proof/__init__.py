@@ -1,0 +1,1 @@
+"""Proof before deletion: table and side file read back and compared with the native log."""

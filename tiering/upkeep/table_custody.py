@@ -1,0 +1,215 @@
+"""The engine's `Custody` over real tables and a real store."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyiceberg.table import Table
+
+from tiering.config import TierConfig, retention_ms
+from tiering.conversion.task_files import warehouse_url
+from tiering.errors import BadInput, FatalError, NotFound, TieringError, TransientError
+from tiering.history import coverage, dropped_columns
+from tiering.ledger import LedgerEntry
+from tiering.offset_reader.limits import DEFAULT_LIMITS
+from tiering.offset_reader.parquet_files import MissingFile
+from tiering.offset_reader.snapshot_view import MAIN, SnapshotView
+from tiering.segments import SegmentId
+from tiering.store import ObjectStore, open_store
+from tiering.table.catalog import table_target
+from tiering.table.foreign_changes import changed_by_others
+from tiering.table.pointers import TablePointer
+from tiering.table.reading import TableReading
+from tiering.table.replace import replace as replace_files
+from tiering.table.topic_tables import CatalogTables
+from tiering.upkeep.expiry import expire
+from tiering.upkeep.former_tables import drop_former, is_over
+from tiering.upkeep.leftovers import Leftovers
+from tiering.upkeep.retention import plan_expulsion
+from tiering.upkeep.withdrawal import Withdrawal, withdraw
+
+__all__ = ["TableCustody"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class TableCustody:
+    """Reads and changes topic tables on the engine's behalf. For one thread."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        tables: CatalogTables,
+        config: TierConfig,
+        *,
+        now_ms: Callable[[], int],
+        new_cycle_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._config = config
+        self._now_ms = now_ms
+        self._new_cycle_id = new_cycle_id
+        self._views: dict[str, tuple[str, SnapshotView]] = {}
+        self._pointers: dict[str, TablePointer] = {}
+        self._held: frozenset[str] = frozenset()
+        self._leftovers = Leftovers(store, now_ms=now_ms)
+
+    def read(self, topic: str, topic_id: str) -> TableReading:
+        """Read the table afresh; NotFound if there is none, TransientError when it can't be."""
+        state = self._tables.state(topic, topic_id)
+        table = self._tables.loaded(state)
+        before = self._pointer(topic, topic_id, table)
+        changed = before.rows_may_miss or changed_by_others(table.metadata)
+        # An operator accepts changes at any time: asked anew, but only where there are any.
+        stored = self._stored_pointer(topic_id) if changed else None
+        return TableReading(
+            state=state,
+            metadata_location=table.metadata_location,
+            io_properties=self._tables.target(state).io_properties,
+            changed_by_others=changed,
+            accepted=() if stored is None else stored.accepted,
+            dropped=dropped_columns(table.metadata),
+        )
+
+    def hold(self, topic_ids: Collection[str]) -> None:
+        """Let no snapshot of these topic ids' tables expire: rows are saved from old ones."""
+        self._held = frozenset(topic_ids)
+
+    def coverage(self, reading: TableReading, partition: int, start: int, end: int) -> str:
+        """Digest of the files that hold offsets [start, end), each of which was seen to exist."""
+        table = self._tables.loaded(reading.state)
+        try:
+            view = self._view(reading, table)
+            digest = coverage(view, partition, start, end)
+        except MissingFile as error:
+            raise TransientError(f"{error} is gone; read the table again") from error
+        self._check_exist(table, [file.path for file in view.index.files(partition, start, end)])
+        return digest
+
+    def announce(self, reading: TableReading, topic_id: str) -> None:
+        """Tell readers of the history which metadata file to start from."""
+        known = self._pointers[topic_id]
+
+        def announced(stored: TablePointer | None) -> TablePointer:
+            pointer = stored or known
+            return replace(
+                pointer,
+                metadata_location=reading.metadata_location,
+                identifier=reading.state.identifier,
+                io_properties=dict(reading.io_properties),
+                rows_may_miss=pointer.rows_may_miss or reading.changed_by_others,
+            )
+
+        self._pointers[topic_id] = TablePointer.update(self._store, topic_id, announced)
+
+    def withdraw(
+        self, reading: TableReading, topic: str, partition: int, offset: int, reason: str
+    ) -> None:
+        """Take all rows of `partition` from `offset` on out of the table, in one commit."""
+        target = self._tables.target(reading.state)
+        withdraw(
+            self._tables.catalog,
+            self._tables.loaded(reading.state),
+            open_store(warehouse_url(target, self._config.store)),
+            Withdrawal(topic=topic, partition=partition, offset=offset, reason=reason),
+            cycle_id=self._new_cycle_id(),
+        )
+
+    def expel(self, reading: TableReading, topic: str, entries: Sequence[LedgerEntry]) -> int:
+        """Remove the files all of whose rows Kafka and the topic's policy have given up; a former
+        topic's table goes as a whole with its last segment."""
+        if reading.state.flagged is not None:
+            return 0
+        table = self._tables.loaded(reading.state)
+        outlive_ms = retention_ms(self._config.topic(topic).retention)
+        topic_id = reading.state.topic_id
+        if outlive_ms == 0 and is_over(table, self._tables.identifier(topic), topic_id, entries):
+            return self._drop(table, topic_id)
+        plan = plan_expulsion(
+            self._view(reading, table).index,
+            entries,
+            reading.state.watermarks,
+            outlive_ms=outlive_ms,
+            now_ms=self._now_ms(),
+        )
+        replacement = plan.replacement(
+            reading.state, topic=topic, cycle_id=self._new_cycle_id(), reason="retention"
+        )
+        if replacement is None:
+            return 0
+        return replace_files(self._tables.catalog, replacement).removed_files
+
+    def _drop(self, table: Table, topic_id: str) -> int:
+        place = open_store(warehouse_url(table_target(table), self._config.store))
+        gone = drop_former(
+            self._tables.catalog, table, topic_id, place, warehouse=self._config.warehouse
+        )
+        self._store.delete(TablePointer.key(topic_id))
+        self._views.pop(topic_id, None)
+        self._pointers.pop(topic_id, None)
+        return gone
+
+    def delete_native(self, segment: SegmentId) -> None:
+        """Delete the native objects of one segment; nothing happens where there are none."""
+        self._store.delete(segment.log_key)
+        self._store.delete(segment.indexes_key)
+
+    def sweep(self, entries: Sequence[LedgerEntry]) -> None:
+        """Remove leftovers that nothing names any more and whose grace is over."""
+        self._leftovers.sweep(entries)
+        for topic, topic_id in sorted(
+            {(e.metadata.topic, e.metadata.id.topic_id) for e in entries}
+        ):
+            try:
+                table = self._tables.table(topic, topic_id)
+            except (TieringError, OSError):
+                continue  # not made yet, or out of reach: the next sweep is as good
+            place = open_store(warehouse_url(table_target(table), self._config.store))
+            try:
+                self._leftovers.sweep_table(table, place, warehouse=self._config.warehouse)
+                if topic_id not in self._held:
+                    expire(self._tables.catalog, tuple(table.name()), now_ms=self._now_ms())
+            except (TieringError, ValueError) as error:
+                _log.warning("table %s isn't tidied up: %s", ".".join(table.name()), error)
+
+    def _view(self, reading: TableReading, table: Table) -> SnapshotView:
+        topic_id = reading.state.topic_id
+        location, known = self._views.get(topic_id, ("", None))
+        if known is not None and location == reading.metadata_location:
+            return known
+        if known is not None and known.metadata.table_uuid != table.metadata.table_uuid:
+            known = None
+        view = SnapshotView.of(table, MAIN, DEFAULT_LIMITS, known)
+        self._views[topic_id] = reading.metadata_location, view
+        return view
+
+    def _check_exist(self, table: Table, paths: Sequence[str]) -> None:
+        for path in paths:
+            if not table.io.new_input(path).exists():
+                raise FatalError(
+                    f"table {'.'.join(table.name())}: {path} is part of the newest snapshot, but "
+                    "does not exist: nothing that it holds is retired"
+                )
+
+    def _pointer(self, topic: str, topic_id: str, table: Table) -> TablePointer:
+        found = self._pointers.get(topic_id) or self._stored_pointer(topic_id)
+        if found is None:
+            found = TablePointer(
+                topic=topic,
+                topic_id=topic_id,
+                metadata_location=table.metadata_location,
+                identifier=tuple(table.name()),
+            )
+        self._pointers[topic_id] = found
+        return found
+
+    def _stored_pointer(self, topic_id: str) -> TablePointer | None:
+        try:
+            return TablePointer.load(self._store, topic_id)
+        except (NotFound, BadInput):
+            return None
