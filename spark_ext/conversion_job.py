@@ -1,10 +1,10 @@
-"""Conversion on Spark: one job per call, one task per range of a segment, results only."""
+"""Conversion and proof on Spark: one job per call, one task per range of a segment."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
@@ -12,12 +12,25 @@ from pyspark import SparkContext
 from spark_ext.session import SessionOptions, first_line, open_context, stop_spark
 from tiering.conversion.convert import convert_task
 from tiering.errors import TransientError
-from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
+from tiering.proof.prove import prove_task
+from tiering.proof.rescue import rescue_task
+from tiering.tasks import (
+    ConversionFailure,
+    ConversionResult,
+    ConversionTask,
+    ProofFailure,
+    ProofResult,
+    ProofTask,
+    RescueResult,
+    RescueTask,
+)
 
 __all__ = ["SparkConverter", "open_converter"]
 
 _log: Final = logging.getLogger(__name__)
 _MASTER: Final = "spark.master"
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 
 def open_converter(options: Mapping[str, str]) -> SparkConverter:
@@ -31,7 +44,7 @@ def open_converter(options: Mapping[str, str]) -> SparkConverter:
 
 
 class SparkConverter:
-    """Runs conversion tasks as Spark jobs; the session starts with the first call.
+    """Runs conversion and proof tasks as Spark jobs; the session starts with the first call.
 
     What goes to the workers is the tasks, which hold no credentials, and a reference to a
     function of this package. Workers take credentials from *their* environment: on `local[N]`
@@ -57,18 +70,16 @@ class SparkConverter:
         A job fails as a whole when a task kills its worker process again and again. The tasks
         are then run one by one, so that it takes none of the others with it.
         """
-        if not tasks:
-            return ()
         ordered = sorted(tasks, key=_log_bytes, reverse=True)
-        try:
-            return self._run(ordered)
-        except Py4JJavaError as error:
-            if len(ordered) == 1:
-                return [_lost(ordered[0], error)]
-            _log.warning(
-                "conversion job failed, running its tasks one by one: %s", first_line(error)
-            )
-        return [self._run_alone(task) for task in ordered]
+        return self._run_all(ordered, _convert, _lost_conversion)
+
+    def prove(self, tasks: Sequence[ProofTask]) -> Sequence[ProofResult]:
+        """One result per task, in any order; otherwise as `convert`."""
+        return self._run_all(tasks, _prove, _lost_proof)
+
+    def rescue(self, tasks: Sequence[RescueTask]) -> Sequence[RescueResult]:
+        """One result per task, in any order; otherwise as `convert`."""
+        return self._run_all(tasks, _rescue, _lost_rescue)
 
     def warm_up(self) -> None:
         """Start Spark and its workers before the first segment needs them.
@@ -88,18 +99,41 @@ class SparkConverter:
             self._context = None
             stop_spark()
 
-    def _run_alone(self, task: ConversionTask) -> ConversionResult:
+    def _run_all(
+        self,
+        tasks: Sequence[_Task],
+        work: Callable[[Iterable[_Task]], Iterator[_Result]],
+        lost: Callable[[_Task, Py4JJavaError], _Result],
+    ) -> Sequence[_Result]:
+        if not tasks:
+            return ()
         try:
-            return self._run([task])[0]
+            return self._run(tasks, work)
         except Py4JJavaError as error:
-            return _lost(task, error)
+            if len(tasks) == 1:
+                return [lost(tasks[0], error)]
+            _log.warning("Spark job failed, running its tasks one by one: %s", first_line(error))
+        return [self._run_alone(task, work, lost) for task in tasks]
 
-    def _run(self, tasks: Sequence[ConversionTask]) -> list[ConversionResult]:
+    def _run_alone(
+        self,
+        task: _Task,
+        work: Callable[[Iterable[_Task]], Iterator[_Result]],
+        lost: Callable[[_Task, Py4JJavaError], _Result],
+    ) -> _Result:
+        try:
+            return self._run([task], work)[0]
+        except Py4JJavaError as error:
+            return lost(task, error)
+
+    def _run(
+        self, tasks: Sequence[_Task], work: Callable[[Iterable[_Task]], Iterator[_Result]]
+    ) -> list[_Result]:
         """One job. Raises Py4JJavaError when it failed and Spark still lives."""
         context = self._started()
         try:
-            results: list[ConversionResult] = (
-                context.parallelize(tasks, len(tasks)).mapPartitions(_convert).collect()
+            results: list[_Result] = (
+                context.parallelize(tasks, len(tasks)).mapPartitions(work).collect()
             )
         except Py4JJavaError as error:
             if self._is_stopped(context):
@@ -125,7 +159,7 @@ class SparkConverter:
     def _dropped(self, error: BaseException) -> TransientError:
         reason = first_line(error)
         self.close()
-        return TransientError(f"Spark was lost during the conversion: {reason}")
+        return TransientError(f"Spark was lost during a job: {reason}")
 
 
 def _nothing(_: Iterable[int]) -> Iterator[int]:
@@ -136,6 +170,14 @@ def _convert(tasks: Iterable[ConversionTask]) -> Iterator[ConversionResult]:
     return map(convert_task, tasks)
 
 
+def _prove(tasks: Iterable[ProofTask]) -> Iterator[ProofResult]:
+    return map(prove_task, tasks)
+
+
+def _rescue(tasks: Iterable[RescueTask]) -> Iterator[RescueResult]:
+    return map(rescue_task, tasks)
+
+
 def _log_bytes(task: ConversionTask) -> int:
     """How much there is to do, as far as the task says: larger ones start first."""
     if task.end_position is not None:
@@ -143,6 +185,20 @@ def _log_bytes(task: ConversionTask) -> int:
     return task.to_offset - task.from_offset
 
 
-def _lost(task: ConversionTask, error: Py4JJavaError) -> ConversionResult:
-    failure = ConversionFailure(kind="transient", reason=f"its worker died: {first_line(error)}")
+def _lost_conversion(task: ConversionTask, error: Py4JJavaError) -> ConversionResult:
+    failure = ConversionFailure(kind="transient", reason=_death(error))
     return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)
+
+
+def _lost_proof(task: ProofTask, error: Py4JJavaError) -> ProofResult:
+    failure = ProofFailure(kind="transient", reason=_death(error))
+    return ProofResult(task_id=task.task_id, failure=failure)
+
+
+def _lost_rescue(task: RescueTask, error: Py4JJavaError) -> RescueResult:
+    failure = ProofFailure(kind="transient", reason=_death(error))
+    return RescueResult(task_id=task.task_id, failure=failure)
+
+
+def _death(error: Py4JJavaError) -> str:
+    return f"its worker died: {first_line(error)}"

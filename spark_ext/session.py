@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_ext.submission import is_submitted, submitted_settings
 from tiering.errors import BadInput, TransientError
 from tiering.jars import iceberg_jars
 
@@ -34,7 +35,8 @@ _EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What to start Spark with.
+    """What to start Spark with. Under spark-submit the master is the submitted one, and `conf` wins
+    over what else was submitted, as with any Spark program.
 
     Attributes:
         master: `local[N]`, or a cluster's URL. On a cluster, drivers and executors talk over
@@ -76,10 +78,10 @@ def open_context(options: SessionOptions) -> SparkContext:
     """
     if SparkContext._active_spark_context is not None:
         raise TransientError("this process has a Spark context already: stop that one first")
-    conf = SparkConf(loadDefaults=False)
-    for key, value in _settings(options).items():
-        conf.set(key, value)
     try:
+        conf = SparkConf(loadDefaults=False)
+        for key, value in _all_settings(options).items():
+            conf.set(key, value)
         with _on_loopback(options):
             context = SparkContext(conf=conf)
     except (Py4JError, PySparkException, OSError) as error:
@@ -99,7 +101,8 @@ def stop_spark() -> None:
     """Stop the process's context and its JVM, whatever state they are in; never raises.
 
     PySpark leaves the JVM running behind a stopped context; here it ends, so that nothing of
-    Spark is left, and a new context starts with a new JVM.
+    Spark is left, and a new context starts with a new JVM. One that isn't ours (spark-submit's)
+    is kept: there will be no other.
     """
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
@@ -108,6 +111,8 @@ def stop_spark() -> None:
             _quietly(context.stop)
     SparkSession._instantiatedSession = None
     SparkContext._active_spark_context = None
+    if is_submitted():
+        return
     SparkContext._gateway = None
     SparkContext._jvm = None
     if gateway is None:
@@ -134,6 +139,14 @@ def _on_loopback(options: SessionOptions) -> Iterator[None]:
         yield
     finally:
         del os.environ[_LOCAL_IP]
+
+
+def _all_settings(options: SessionOptions) -> dict[str, str]:
+    if not is_submitted():
+        return _settings(options)
+    submitted = submitted_settings()
+    defaults = _settings(replace(options, master=submitted["spark.master"], conf={}))
+    return {**defaults, **submitted, **options.conf}
 
 
 def _settings(options: SessionOptions) -> dict[str, str]:

@@ -11,10 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-from spark_ext.catalogs import catalog_settings
-from spark_ext.session import SessionOptions, open_session, stop_spark
+from spark_ext.catalogs import open_sql_session
+from spark_ext.session import stop_spark
 from tiering.config import TierConfig
-from tiering.jars import iceberg_jars
 
 __all__ = ["main"]
 
@@ -26,15 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     config = TierConfig.from_json(arguments.config.read_text())
     queries: dict[str, str] = json.load(sys.stdin)
-    with_aws = config.warehouse.startswith("s3://")
-    session = open_session(
-        SessionOptions(
-            app_name="onecopy-sql",
-            conf={"spark.driver.memory": "1g", **catalog_settings(config)},
-            with_iceberg=not with_aws,
-            jars=iceberg_jars(with_aws=True) if with_aws else (),
-        )
-    )
+    session = open_sql_session(config, app_name="onecopy-sql", conf={"spark.driver.memory": "1g"})
     try:
         answers = {
             name: [row.asDict() for row in session.sql(query).collect()]
