@@ -15,7 +15,7 @@ import pyarrow as pa
 import zstandard
 
 from tiering.ledger import Ledger, LedgerEntry
-from tiering.segments import SegmentId, SegmentMetadata
+from tiering.segments import CHECKSUMS_PART, SegmentId, SegmentMetadata
 from tiering.store import ObjectStore
 from tiering.tasks import ConversionTask, TableTarget
 
@@ -57,7 +57,7 @@ class Batch:
         first = self.records[0]
         last = self.records[-1].offset if self.last_offset is None else self.last_offset
         times = [r.timestamp_ms for r in self.records]
-        body = b"".join(_record(r, first) for r in self.records)
+        body = b"".join(record_bytes(r, first) for r in self.records)
         if self.codec == "gzip":
             body = gzip.compress(body, 1)
         elif self.codec == "zstd":
@@ -76,7 +76,8 @@ class Batch:
         return head + checked
 
 
-def _record(record: Rec, first: Rec) -> bytes:
+def record_bytes(record: Rec, first: Rec) -> bytes:
+    """A record in the batch that begins with `first`."""
     body = b"\0" + _varint(record.timestamp_ms - first.timestamp_ms)
     body += _varint(record.offset - first.offset) + _bytes(record.key) + _bytes(record.value)
     body += _varint(len(record.headers))
@@ -174,10 +175,17 @@ class Segment:
             position += len(batch.encode())
         return b"".join(entries)
 
-    def store(self, store: ObjectStore, log: bytes | None = None) -> LedgerEntry:
-        """Put it there as the service does: log, indexes, then the ledger object."""
+    def store(
+        self, store: ObjectStore, log: bytes | None = None, *, checksums: bool = True
+    ) -> LedgerEntry:
+        """Put it there as the service does: log, indexes, then the ledger object.
+
+        Without checksums of the log's blocks, as the service once did, where these aren't wanted.
+        """
         log = self.log if log is None else log
         parts = {"offset_index": self.offset_index, "verdicts": self.verdicts}
+        if checksums:
+            parts[CHECKSUMS_PART] = log_checksums(log)
         store.put(self.id.log_key, log)
         store.put(self.id.indexes_key, b"".join(parts.values()))
         entry = LedgerEntry(
@@ -247,6 +255,12 @@ def expected_row(record: Rec, partition: int, batch: Batch) -> dict[str, object]
         "kafka_headers": [{"key": k, "value": v} for k, v in record.headers],
         "value": record.value,
     }
+
+
+def log_checksums(log: bytes) -> bytes:
+    """What the service adds to the indexes: CRC-32C of each 64 KiB, little endian."""
+    blocks = [log[i : i + 65536] for i in range(0, len(log), 65536)]
+    return struct.pack(f"<{len(blocks)}I", *map(google_crc32c.value, blocks))
 
 
 def aborted_entry(producer: int, first: int, last: int) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 import workloads
 from acknowledged import WrittenTopic
 from real_tier import RealTier
+from retirement import keep_native
 from stock_client import StockClient, compile_client
 
 TIERED_S_MAX = 120
@@ -71,4 +72,5 @@ def _write(
         workloads.seal(tier, topic)
     for topic in topics:
         tier.wait_tiered(topic.name, topic.ends, TIERED_S_MAX)
+        keep_native(tier, topic.name)
     return {topic.name: topic for topic in topics}

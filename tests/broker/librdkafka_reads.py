@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from acknowledged import Found, Record, hashed
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 __all__ = ["read_partition", "seek_each"]
 
 QUIET_S = 30.0
 FOLLOWERS = 10
+AT_ONCE = 5_000
 
 
 def read_partition(
@@ -24,19 +25,27 @@ def read_partition(
     *,
     fetch: int,
     start: int = 0,
+    ahead: int | None = None,
+    errors: list[KafkaError] | None = None,
 ) -> Iterator[Record]:
-    """All records from `start` until the one at `end - 1`, which must be visible."""
-    consumer = _consumer(bootstrap_servers, isolation, fetch)
+    """All records from `start` until the one at `end - 1`, which must be visible.
+
+    `ahead`: about so many records are fetched beyond those that were taken; by default, many.
+    `errors`: takes what the client says of fetches that it will try again; raised by default.
+    """
+    consumer = _consumer(bootstrap_servers, isolation, fetch, ahead)
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         offset = -1
         while offset < end - 1:
-            messages = consumer.consume(5_000, 0.2)
+            messages = consumer.consume(ahead or AT_ONCE, 0.2)
             since = time.monotonic()
             while not messages:
                 assert time.monotonic() - since < QUIET_S, f"{topic}-{partition}: after {offset}"
-                messages = consumer.consume(5_000, 0.2)
+                messages = consumer.consume(ahead or AT_ONCE, 0.2)
             for message in messages:
+                if errors is not None and _is_told(message, errors):
+                    continue
                 record = _record(message)
                 offset = record[0]
                 yield record
@@ -51,26 +60,28 @@ def seek_each(
     targets: Sequence[int],
     isolation: str,
     *,
-    fetch: int,
-    threads: int = 3,
+    fetches: Sequence[int],
 ) -> Iterator[tuple[int, list[Found]]]:
-    """For every target the first records after an assign (or a seek) to it."""
+    """For every target the first records after an assign (or a seek) to it.
+
+    One consumer for each of the fetch sizes; they take turns with the targets.
+    """
 
     def part(first: int) -> list[tuple[int, list[Found]]]:
-        consumer = _consumer(bootstrap_servers, isolation, fetch)
+        consumer = _consumer(bootstrap_servers, isolation, fetches[first])
         try:
             return [
                 (
                     target,
                     _seek(consumer, TopicPartition(topic, partition, target), again=n % 2 == 1),
                 )
-                for n, target in enumerate(targets[first::threads])
+                for n, target in enumerate(targets[first :: len(fetches)])
             ]
         finally:
             consumer.close()
 
-    with ThreadPoolExecutor(threads) as pool:
-        for done in pool.map(part, range(threads)):
+    with ThreadPoolExecutor(len(fetches)) as pool:
+        for done in pool.map(part, range(len(fetches))):
             yield from done
 
 
@@ -84,9 +95,13 @@ def _seek(consumer: Consumer, place: TopicPartition, *, again: bool) -> list[Fou
     return [hashed(_record(m)) for m in (first, *consumer.consume(FOLLOWERS, 0))]
 
 
-def _consumer(bootstrap_servers: str, isolation: str, fetch: int) -> Consumer:
+def _consumer(
+    bootstrap_servers: str, isolation: str, fetch: int, ahead: int | None = None
+) -> Consumer:
     return Consumer(
         {
+            **({} if ahead is None else {"queued.min.messages": ahead}),
+            "fetch.queue.backoff.ms": 5,  # with so few ahead it would rest a second each time
             "bootstrap.servers": bootstrap_servers,
             "group.id": "acceptance",
             "isolation.level": isolation,
@@ -97,6 +112,13 @@ def _consumer(bootstrap_servers: str, isolation: str, fetch: int) -> Consumer:
             "fetch.wait.max.ms": 10,  # a seek waits for the fetch before it, if that waits for more
         }
     )
+
+
+def _is_told(message: Message, errors: list[KafkaError]) -> bool:
+    error = message.error()
+    if error is not None and not error.fatal():
+        errors.append(error)
+    return error is not None and not error.fatal()
 
 
 def _record(message: Message) -> Record:

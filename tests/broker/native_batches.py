@@ -1,4 +1,4 @@
-"""Batch borders of the tier's native segments, read from their headers."""
+"""Batch borders of native segments as they were uploaded, read from their headers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from real_tier import RealTier
+from retirement import kept_log
 
 __all__ = ["Batch", "batches_of", "borders", "native_batches"]
 
@@ -42,10 +43,10 @@ class Batch:
 
 
 def native_batches(tier: RealTier, topic: str, partition: int) -> Iterator[Batch]:
-    """All batches of a partition, from the native logs in the store."""
+    """All batches of a partition."""
     for entry in tier.entries(topic):
         if entry.metadata.id.partition == partition:
-            yield from batches_of(tier.path_of(entry.metadata.id.log_key).read_bytes())
+            yield from batches_of(kept_log(tier, entry))
 
 
 def borders(tier: RealTier, topic: str, partition: int) -> list[int]:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,16 +27,19 @@ from confluent_kafka.admin import (
 )
 from polling import eventually
 
-from tiering.config import EngineConfig, ServiceConfig, TierConfig, default_config
+from tiering.config import EngineConfig, ServiceConfig, TierConfig, TopicConfig, default_config
 from tiering.crash_points import CRASH_AT_VARIABLE
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.local.child_process import guarded
 from tiering.local.kafka import LocalKafka, free_port, onecopy_storage
+from tiering.local.kafka_node import KafkaNode
 from tiering.store import ObjectStore, open_store
 
-__all__ = ["RealTier", "TierProcess"]
+__all__ = ["BROKER", "RealTier", "Tier", "TierProcess", "health"]
 
 SAMPLE = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
+RETIRE_GRACE_MS = 3_600_000
+READY_S_MAX = 240  # with kernels to compile, on a busy machine
 BROKER = {
     "log.cleaner.backoff.ms": "200",
     "add.partitions.to.txn.retry.backoff.ms": "1",
@@ -101,7 +106,7 @@ class TierProcess:
             assert process.poll() is None, f"the {self._name} ended:\n{self.tail()}"
             return self._ready.exists()
 
-        eventually(ready, 90, what=f"the {self._name} is ready", details=self.tail)
+        eventually(ready, READY_S_MAX, what=f"the {self._name} is ready", details=self.tail)
 
     def kill(self) -> None:
         """kill -9, as a crash would."""
@@ -141,20 +146,31 @@ class TierProcess:
         return self.log_path.read_text(errors="replace")[-4000:]
 
 
-class RealTier:
-    """Everything below one directory. Entering starts broker and service, not the engine."""
+class Tier(ABC):
+    """Everything below one directory. Entering starts Kafka and service, not the engine."""
 
-    def __init__(self, directory: Path, broker: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        retire_grace_ms: int = RETIRE_GRACE_MS,
+        topics: Mapping[str, TopicConfig] | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         token_file = directory / "token"
         token_file.write_text(secrets.token_urlsafe(32))
         port = free_port()
-        self.config: TierConfig = default_config(
+        config = default_config(
             directory,
             service=ServiceConfig(port=port, token_file=str(token_file)),
-            engine=EngineConfig(spark_master="local[2]", spark_conf={"spark.ui.enabled": "false"}),
+            engine=EngineConfig(
+                spark_master="local[2]",
+                spark_conf={"spark.ui.enabled": "false"},
+                retire_grace_ms=retire_grace_ms,
+            ),
         )
+        self.config: TierConfig = replace(config, topics=dict(topics or {}))
         self.url = f"http://127.0.0.1:{port}"
         self.token_file = token_file
         config_file = directory / "tier.json"
@@ -165,21 +181,41 @@ class RealTier:
             [
                 *(sys.executable, "-m", "tiering.service", "--store", self.config.store),
                 *("--token-file", str(token_file), "--port", str(port)),
+                *("--config", str(config_file)),
             ],
         )
         engine = [sys.executable, "-m", "spark_ext.engine_process", "--config", str(config_file)]
         self.engine = TierProcess("engine", directory, engine)
         self.second_engine = TierProcess("second-engine", directory, engine)
-        self.kafka = LocalKafka(
-            directory / "kafka",
-            remote=onecopy_storage(self.url, token_file),
-            properties={**BROKER, **(broker or {})},
-        )
+        self.remote = onecopy_storage(self.url, token_file)
+
+    @property
+    @abstractmethod
+    def bootstrap_servers(self) -> str:
+        """For clients."""
+
+    @abstractmethod
+    def leader(self, topic: str, partition: int = 0) -> KafkaNode:
+        """The broker that leads a partition."""
+
+    @abstractmethod
+    def create_tiered_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """With a replica on every broker."""
+
+    @abstractmethod
+    def start_kafka(self) -> None:
+        """Start every broker."""
+
+    @abstractmethod
+    def stop_kafka(self) -> None:
+        """Stop every broker."""
 
     def __enter__(self) -> Self:
         try:
             self.service.start()
-            self.kafka.start()
+            self.start_kafka()
         except BaseException:
             self.close()
             raise
@@ -195,14 +231,9 @@ class RealTier:
 
     def close(self) -> None:
         """Stop whatever runs; the broker first, so that it doesn't wait for the service."""
-        self.kafka.stop()
+        self.stop_kafka()
         for process in (self.engine, self.second_engine, self.service):
             process.stop()
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """For clients."""
-        return self.kafka.bootstrap_servers
 
     @property
     def store(self) -> ObjectStore:
@@ -224,26 +255,42 @@ class RealTier:
         path = self.path_of("engine/heartbeat.json")
         return json.loads(path.read_bytes()) if path.exists() else {}
 
+    def get(self, path: str) -> bytes:
+        """What the service answers."""
+        headers = {"Authorization": f"Bearer {self.token_file.read_text()}"}
+        request = urllib.request.Request(f"{self.url}{path}", headers=headers)  # noqa: S310 - ours
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - as above
+            return bytes(answer.read())
+
     def metrics(self) -> dict[tuple[str, str], float]:
         """(name, labels as written) -> value of the service's /metrics."""
-        headers = {"Authorization": f"Bearer {self.token_file.read_text()}"}
-        request = urllib.request.Request(f"{self.url}/metrics", headers=headers)  # noqa: S310 - ours
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - as above
-            lines = answer.read().decode().splitlines()
+        lines = self.get("/metrics").decode().splitlines()
         matches = (SAMPLE.fullmatch(line) for line in lines if not line.startswith("#"))
         return {(m["name"], m["labels"] or ""): float(m["value"]) for m in matches if m}
 
     def log_fetches(self) -> int:
         """Pulls of segment logs that the service has answered with bytes."""
-        return int(self.metrics().get(("onecopy_requests_total", LOG_PULLS), 0))
+        return self.requests("get_log")
+
+    def requests(self, route: str) -> int:
+        """Requests of one kind that the service has answered with success."""
+        labels = f'route="{route}",status="200"'
+        return int(self.metrics().get(("onecopy_requests_total", labels), 0))
 
     def set_topic_config(self, topic: str, **settings: str) -> None:
         """Change a topic's settings; underscores stand for dots."""
+        self._set_config(ResourceType.TOPIC, topic, settings)
+
+    def set_broker_config(self, broker: int, **settings: str) -> None:
+        """Change a broker's settings while it runs; underscores stand for dots."""
+        self._set_config(ResourceType.BROKER, str(broker), settings)
+
+    def _set_config(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
         changes = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in settings.items()
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+        resource = ConfigResource(kind, name, incremental_configs=changes)
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         for done in admin.incremental_alter_configs([resource]).values():
             done.result(20)
@@ -268,14 +315,17 @@ class RealTier:
 
     def wait_tiered(self, topic: str, ends: Mapping[int, int], timeout_s: float) -> None:
         """Until everything below `ends` is in the tier, and only an empty segment is local."""
+
+        def local() -> list[list[int]]:
+            return [self.leader(topic, p).local_segments(topic, p) for p in ends]
+
         eventually(
-            lambda: all(self.kafka.local_segments(topic, p) == [end] for p, end in ends.items()),
+            lambda: local() == [[end] for end in ends.values()],
             timeout_s,
             what=f"{topic} is off the local disk up to {dict(ends)}",
             details=lambda: (
-                f"local segments {[self.kafka.local_segments(topic, p) for p in ends]}, "
-                f"{len(self.entries(topic))} in the ledger\n"
-                f"{self.kafka.tail()}\n{self.service.tail()}"
+                f"local segments {local()}, {len(self.entries(topic))} in the ledger\n"
+                f"{self.leader(topic).tail()}\n{self.service.tail()}"
             ),
         )
         for partition, end in ends.items():
@@ -283,7 +333,44 @@ class RealTier:
             assert covered == end, f"{topic}-{partition}: the tier ends at {covered} of {end}"
 
 
-LOG_PULLS = 'route="get_log",status="200"'
+class RealTier(Tier):
+    """With one broker."""
+
+    def __init__(
+        self,
+        directory: Path,
+        broker: Mapping[str, str] | None = None,
+        *,
+        retire_grace_ms: int = RETIRE_GRACE_MS,
+        topics: Mapping[str, TopicConfig] | None = None,
+    ) -> None:
+        super().__init__(directory, retire_grace_ms=retire_grace_ms, topics=topics)
+        self.kafka = LocalKafka(
+            directory / "kafka", remote=self.remote, properties={**BROKER, **(broker or {})}
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For clients."""
+        return self.kafka.bootstrap_servers
+
+    def leader(self, topic: str, partition: int = 0) -> LocalKafka:
+        """The only broker."""
+        return self.kafka
+
+    def create_tiered_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """With one replica."""
+        self.kafka.create_tiered_topic(name, partitions, configs)
+
+    def start_kafka(self) -> None:
+        """Start the broker."""
+        self.kafka.start()
+
+    def stop_kafka(self) -> None:
+        """Stop the broker."""
+        self.kafka.stop()
 
 
 def _covered(entries: Iterable[LedgerEntry], partition: int) -> int:

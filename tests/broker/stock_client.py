@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,7 +18,7 @@ from acknowledged import HASH_BYTES, Found, Record
 from tiering.jars import class_path, java_command, kafka_jars
 from tiering.local.child_process import guarded
 
-__all__ = ["StockClient", "compile_client"]
+__all__ = ["LogOffsets", "StockClient", "compile_client"]
 
 SOURCE = Path(__file__).parent / "java" / "StockClient.java"
 LIBRARIES = ("kafka-clients-", "slf4j-api-", "lz4-java-", "snappy-java-", "zstd-jni-")
@@ -30,6 +31,23 @@ def compile_client(target: Path) -> str:
     command = ["javac", "--release", "17", "-cp", class_path(jars), "-d", str(target), str(SOURCE)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return os.pathsep.join((str(target), class_path(jars)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """What ListOffsets says; -1 where there is none.
+
+    Attributes:
+        earliest_local: of what the leader has on its disk (-4).
+        latest_tiered: the last one in the tier (-5).
+        of_latest_time: the record with the highest timestamp, of the local ones (-3).
+    """
+
+    earliest: int
+    earliest_local: int
+    latest_tiered: int
+    latest: int
+    of_latest_time: int
 
 
 class StockClient:
@@ -86,13 +104,16 @@ class StockClient:
         targets: Sequence[int],
         isolation: str,
         *,
-        fetch: int,
-        threads: int = 3,
+        fetches: Sequence[int],
     ) -> Iterator[tuple[int, list[Found]]]:
-        """For every target the records that the first poll after the seek gave."""
+        """For every target the records that the first poll after the seek gave.
+
+        One consumer for each of the fetch sizes; they take turns with the targets.
+        """
         with self._turn, self._file("targets") as wanted, self._file("seek") as out:
             wanted.write_bytes(struct.pack(f">{len(targets)}q", *targets))
-            self._call("seek", topic, partition, isolation, fetch, threads, wanted, out)
+            sizes = ",".join(map(str, fetches))
+            self._call("seek", topic, partition, isolation, sizes, wanted, out)
             data = out.read_bytes()
         at = 0
         while at < len(data):
@@ -109,6 +130,11 @@ class StockClient:
             wanted.write_bytes(struct.pack(f">{len(timestamps)}q", *timestamps))
             self._call("times", topic, partition, isolation, wanted, out)
             return list(struct.iter_unpack(">qq", out.read_bytes()))
+
+    def log_offsets(self, topic: str, partition: int = 0) -> LogOffsets:
+        """Where the partition's log begins and ends, here and in the tier."""
+        with self._turn:
+            return LogOffsets(*map(int, self._call("offsets", topic, partition).split()))
 
     def produce(
         self, topic: str, codec: str, records: Sequence[tuple[int, Record]], *, batch_bytes: int

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from acknowledged import COLUMNS
 from pyiceberg.catalog import Catalog
-from real_tier import RealTier
+from real_tier import Tier
 
 from tiering.errors import NotFound
 from tiering.offset_reader import OffsetReader
@@ -19,7 +19,7 @@ __all__ = ["NAMES", "assert_same", "catalog_of", "compared", "reader_at"]
 NAMES = ("kafka_offset", "kafka_timestamp", "kafka_key", "value", "kafka_headers")
 
 
-def catalog_of(tier: RealTier) -> Catalog:
+def catalog_of(tier: Tier) -> Catalog:
     """The tier's catalog."""
     return open_catalog(
         CatalogConfig(name=tier.config.catalog_name, properties=tier.config.catalog_properties())
@@ -27,7 +27,7 @@ def catalog_of(tier: RealTier) -> Catalog:
 
 
 def reader_at(
-    tier: RealTier, catalog: Catalog, topic: str, ends: Mapping[int, int]
+    tier: Tier, catalog: Catalog, topic: str, ends: Mapping[int, int]
 ) -> OffsetReader | None:
     """A reader of the topic's table once it has every partition up to its end."""
     try:

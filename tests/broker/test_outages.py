@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import workloads
-from acknowledged import ISOLATIONS, READ_COMMITTED, WrittenTopic, hashed
+from acknowledged import READ_COMMITTED, WrittenTopic, hashed
 from librdkafka_reads import read_partition
 from polling import eventually
 from real_tier import RealTier, health
+from tier_checks import check_all_read, check_tiered, topic_until_now
 
 from tiering.errors import TransientError
 from tiering.ledger import Ledger
@@ -23,7 +24,6 @@ from tiering.local.kafka import LocalKafka, RemoteStorage, onecopy_storage
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 UPLOAD_STEPS = ("body_received", "indexes_stored", "log_stored", "ledger_stored")
-CAUGHT_UP_S_MAX = 90
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +41,9 @@ def _all_up(outage_tier: RealTier) -> None:
         outage_tier.kafka.start()
 
 
-def check_all_read(tier: RealTier, topic: WrittenTopic) -> None:
-    """Both isolation levels see what was acknowledged."""
-    for isolation in ISOLATIONS:
-        for number, partition in enumerate(topic.partitions):
-            records = read_partition(
-                *(tier.bootstrap_servers, topic.name, number, partition.end_offset, isolation),
-                fetch=1 << 20,
-            )
-            partition.expected(isolation).check_all([hashed(r) for r in records])
-
-
 def logged(tier: RealTier, since: int) -> str:
     """What the broker has logged after its first `since` bytes."""
     return tier.kafka.log_path.read_bytes()[since:].decode(errors="replace")
-
-
-def check_tiered(tier: RealTier, topic: WrittenTopic) -> None:
-    """All is in the tier, without a hole, and every live copy is whole."""
-    tier.wait_tiered(topic.name, topic.ends, CAUGHT_UP_S_MAX)
-    for number, end in topic.ends.items():
-        reached = 0
-        for entry in tier.entries(topic.name):
-            if entry.metadata.id.partition != number:
-                continue
-            log = tier.path_of(entry.metadata.id.log_key)
-            assert log.stat().st_size == entry.metadata.size_bytes
-            assert entry.metadata.start_offset <= reached
-            reached = max(reached, entry.metadata.end_offset + 1)
-        assert reached == end
 
 
 def test_a_service_that_is_down_is_waited_for(outage_tier: RealTier) -> None:
@@ -147,15 +121,6 @@ def test_a_broker_that_is_killed_while_it_copies(outage_tier: RealTier) -> None:
     workloads.seal(tier, topic)
     check_tiered(tier, topic)
     check_all_read(tier, topic)
-
-
-def topic_until_now(topic: WrittenTopic) -> WrittenTopic:
-    """A copy whose expectations don't stay when more is written."""
-    now = WrittenTopic.empty(topic.name, len(topic.partitions))
-    for written, copy in zip(topic.partitions, now.partitions, strict=True):
-        copy.committed += written.committed
-        copy.aborted += written.aborted
-    return now
 
 
 def test_a_broker_whose_index_cache_is_gone_reads_the_same(outage_tier: RealTier) -> None:

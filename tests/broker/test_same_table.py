@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import workloads
 from acknowledged import READ_COMMITTED, WrittenTopic, hashed
 from librdkafka_reads import read_partition
 from polling import eventually
@@ -34,6 +33,7 @@ TOPICS = (
     "one-record-batches",
 )
 CONVERTED_S_MAX = 180
+PROVEN_S_MAX = 120
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +151,13 @@ def test_offset_reader_seeks_like_a_consumer(
 def test_ledger_and_heartbeat_say_that_all_is_done(
     tier: RealTier, readers: Mapping[str, OffsetReader]
 ) -> None:
-    def settled() -> bool:
-        return all(
-            entry.state is SegmentState.CONVERTED for name in TOPICS for entry in tier.entries(name)
-        )
-
-    eventually(settled, 30, what="every segment is marked as converted")
+    done = {SegmentState.PROVEN, SegmentState.RETIRED}
+    eventually(
+        lambda: {e.state for name in TOPICS for e in tier.entries(name)} <= done,
+        PROVEN_S_MAX,
+        what="every segment is marked as proven",
+        details=lambda: f"{tier.heartbeat()}\n{tier.engine.tail()}",
+    )
     beat = eventually(
         lambda: tier.heartbeat() if not tier.heartbeat().get("problems") else None,
         30,
@@ -169,7 +170,7 @@ def test_ledger_and_heartbeat_say_that_all_is_done(
 def test_kafka_reads_on_after_conversion(
     tier: RealTier, readers: Mapping[str, OffsetReader], written: Mapping[str, WrittenTopic]
 ) -> None:
-    """The native copies stay for now: the broker goes on serving from them."""
+    """Also while the native copies are still there, for their grace."""
     topic = written["transactions.interleaved"]
     for number, partition in enumerate(topic.partitions):
         records = read_partition(
@@ -177,38 +178,3 @@ def test_kafka_reads_on_after_conversion(
             fetch=1 << 20,
         )
         partition.expected(READ_COMMITTED).check_all([hashed(r) for r in records])
-
-
-def test_a_topic_that_is_deleted_and_made_again(
-    tier: RealTier, readers: Mapping[str, OffsetReader], catalog: Catalog
-) -> None:
-    """The new topic id gets the table's name; the former rows stay under `<name>__<id8>`."""
-    name = "made-again"
-    contents = []
-    for segments in (3, 2):
-        topic = workloads.small_segments(tier, name, partitions=1, segments=segments)
-        workloads.seal(tier, topic)
-        tier.wait_tiered(name, topic.ends, 60)
-        contents.append(expected(topic, 0))
-        eventually(
-            lambda topic=topic: reader_at(tier, catalog, name, topic.ends),
-            60,
-            what=f"{name} is in its table",
-            details=tier.engine.tail,
-        )
-        if segments == 3:
-            tier.kafka.delete_topic(name)
-            eventually(
-                lambda: not tier.entries(name) and not tier.kafka.local_segments(name),
-                60,
-                what="the topic is gone",
-            )
-    tables = [i for i in catalog.list_tables(tier.config.namespace) if i[1].startswith("made__")]
-    former = next(i for i in tables if i[1] != table_name(name))
-    assert len(tables) == 2
-    for identifier, wanted in (
-        (former, contents[0]),
-        ((tier.config.namespace, table_name(name)), contents[1]),
-    ):
-        rows = catalog.load_table(identifier).scan().to_arrow().sort_by("kafka_offset")
-        assert_same(compared(rows), wanted, ".".join(identifier))

@@ -9,34 +9,46 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from acknowledged import Record
 from google_crc32c import value as crc32c
 
-__all__ = ["WireProducer", "encode_batch"]
+__all__ = ["Sender", "WireProducer", "encode_batch"]
 
 PRODUCE = 0
 VERSION = 7
+INIT_PRODUCER_ID = 22
 ANSWER = struct.Struct(">ihqqq")
 """Of one partition: index, error, base offset, log append time, log start offset."""
 
 
-def encode_batch(records: Sequence[Record]) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """What makes a batch an idempotent producer's; the sequence is that of its first record."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+
+
+def encode_batch(records: Sequence[Record], sender: Sender = Sender()) -> bytes:
     """An uncompressed v2 batch; the broker gives the offsets."""
     base = records[0][1]
     body = b"".join(_encode_record(i, r, base) for i, r in enumerate(records))
     tail = struct.pack(
         ">hiqqqhii",
-        *(0, len(records) - 1, base, max(r[1] for r in records), -1, -1, -1, len(records)),
+        *(0, len(records) - 1, base, max(r[1] for r in records)),
+        *(sender.producer_id, sender.epoch, sender.sequence, len(records)),
     )
     checked = tail + body
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
 
 
 class WireProducer:
-    """One connection to the only broker; requests may be in flight together."""
+    """One connection to the broker that leads; requests may be in flight together."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
@@ -72,8 +84,15 @@ class WireProducer:
 
     def acknowledged(self) -> dict[int, tuple[int, int]]:
         """(base offset, log append time or -1) by partition, of the oldest open request."""
-        (length,) = struct.unpack(">i", self._input.read(4))
-        answer = self._input.read(length)
+        offsets = {}
+        for partition, (error, base, appended_at) in self.answers().items():
+            assert error == 0, f"partition {partition}: error code {error}"
+            offsets[partition] = (base, appended_at)
+        return offsets
+
+    def answers(self) -> dict[int, tuple[int, int, int]]:
+        """(error code, base offset, log append time or -1) by partition, as `acknowledged`."""
+        answer = self._answer()
         head = 4 + 4 + 2 + len(self._topic)  # correlation id, topics, the topic's name
         (count,) = struct.unpack_from(">i", answer, head)
         offsets = {}
@@ -81,9 +100,20 @@ class WireProducer:
             partition, error, base, appended_at, _ = ANSWER.unpack_from(
                 answer, head + 4 + at * ANSWER.size
             )
-            assert error == 0, f"partition {partition}: error code {error}"
-            offsets[partition] = (base, appended_at)
+            offsets[partition] = (error, base, appended_at)
         return offsets
+
+    def new_sender(self) -> Sender:
+        """A producer id that the broker gives."""
+        request = struct.pack(">hhihhi", INIT_PRODUCER_ID, 0, 0, -1, -1, 0)
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        _, _, error, producer_id, epoch = struct.unpack(">iihqh", self._answer())
+        assert error == 0, f"error code {error}"
+        return Sender(producer_id=producer_id, epoch=epoch, sequence=0)
+
+    def _answer(self) -> bytes:
+        (length,) = struct.unpack(">i", self._input.read(4))
+        return self._input.read(length)
 
 
 def _encode_record(delta: int, record: Record, base_timestamp: int) -> bytes:

@@ -6,13 +6,12 @@ import random
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from acknowledged import READ_COMMITTED, Record, WrittenPartition, WrittenTopic
-from confluent_kafka import Message, Producer
 from librdkafka_reads import read_partition
 from polling import eventually
-from real_tier import RealTier
+from producers import CODECS, START_MS, Transactional, produce
+from real_tier import RealTier, Tier
 from stock_client import StockClient
 from wire_produce import WireProducer, encode_batch
 
@@ -28,8 +27,6 @@ __all__ = [
     "tiny_transactions",
 ]
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-START_MS = 1_750_000_000_000
 MIB = 1024 * 1024
 FOREVER = "-1"
 NEVER_MS = str(2**63 - 1)
@@ -37,7 +34,7 @@ UNTIL_SEALED = {"segment.ms": NEVER_MS, "local.retention.ms": FOREVER}
 """Nothing rolls by time: the broker rolls an active segment, too, once its records are older."""
 
 
-def seal(stack: RealTier, topic: WrittenTopic) -> None:
+def seal(stack: Tier, topic: WrittenTopic) -> None:
     """End every partition with a plain record, then have the broker keep nothing locally.
 
     It then rolls the active segments, too: all that is left on its disk is an empty one.
@@ -56,18 +53,18 @@ def odd_records(stack: RealTier, java: StockClient) -> WrittenTopic:
         "max.message.bytes": str(4 * MIB),
         "segment.bytes": str(MIB + MIB // 4),
     }
-    stack.kafka.create_tiered_topic(topic.name, 2, {**UNTIL_SEALED, **configs})
+    stack.create_tiered_topic(topic.name, 2, {**UNTIL_SEALED, **configs})
     rng = random.Random(3)
     for round_number in range(2):
         for codec in CODECS:
             odd = [(p, _odd_record(rng, n)) for n in range(12) for p in (0, 1)]
-            _produce_by_librdkafka(stack, topic, codec, odd)
+            produce(stack, topic, codec, odd)
             odd = [(p, _odd_record(rng, n)) for n in range(12) for p in (0, 1)]
             acknowledged = java.produce(topic.name, codec, odd, batch_bytes=1500)
             _take(topic, odd, acknowledged)
             if round_number == 1:
                 large = [(p, _large_record(rng, p)) for p in (0, 1)]
-                _produce_by_librdkafka(stack, topic, codec, large)
+                produce(stack, topic, codec, large)
         _produce_by_hand(stack, topic, rng)
     return topic
 
@@ -76,11 +73,11 @@ def log_append_time(stack: RealTier) -> WrittenTopic:
     """One partition whose timestamps are the broker's."""
     topic = WrittenTopic.empty("log-append-time", 1)
     configs = {"message.timestamp.type": "LogAppendTime"}
-    stack.kafka.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
+    stack.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
     rng = random.Random(4)
     for codec in ("lz4", "none", "zstd"):
         records = [(0, _odd_record(rng, n)) for n in range(80)]
-        _produce_by_librdkafka(stack, topic, codec, records)
+        produce(stack, topic, codec, records)
     return topic
 
 
@@ -91,8 +88,8 @@ def interleaved_transactions(stack: RealTier) -> WrittenTopic:
     segments: their markers lie segments behind their records.
     """
     topic = WrittenTopic.empty("transactions.interleaved", 2)
-    stack.kafka.create_tiered_topic(topic.name, 2, {"segment.ms": NEVER_MS})
-    outer = [_Transactional(stack, topic, f"outer-{n}", CODECS[n]) for n in range(2)]
+    stack.create_tiered_topic(topic.name, 2, {"segment.ms": NEVER_MS})
+    outer = [Transactional(stack, topic, f"outer-{n}", CODECS[n]) for n in range(2)]
     for each in outer:
         each.begin(300)
     with ThreadPoolExecutor(5) as pool:
@@ -113,7 +110,7 @@ def tiny_transactions(
     """Transactions of one record, 95% of them aborted, all in one segment."""
     topic = WrittenTopic.empty("transactions-tiny", 1)
     configs = {"segment.bytes": str(64 * MIB)}
-    stack.kafka.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
+    stack.create_tiered_topic(topic.name, 1, {**UNTIL_SEALED, **configs})
     written = topic.partitions[0]
     for record, is_committed in java.transactions(topic.name, 0, threads=threads, count=count):
         (written.committed if is_committed else written.aborted).append(record)
@@ -124,9 +121,9 @@ def one_record_batches(stack: RealTier, count: int, partitions: int = 8) -> Writ
     """`count` batches of one record each; one segment a partition."""
     topic = WrittenTopic.empty("one-record-batches", partitions)
     configs = {"segment.bytes": str(256 * MIB), "segment.index.bytes": str(16 * MIB)}
-    stack.kafka.create_tiered_topic(topic.name, partitions, {**UNTIL_SEALED, **configs})
+    stack.create_tiered_topic(topic.name, partitions, {**UNTIL_SEALED, **configs})
     first: Record = (0, START_MS, None, b"first", [])
-    _produce_by_librdkafka(stack, topic, "none", [(p, first) for p in range(partitions)])
+    produce(stack, topic, "none", [(p, first) for p in range(partitions)])
     with WireProducer(stack.bootstrap_servers, topic.name) as producer:
         sent: list[Record] = []
         for number in range(count // partitions):
@@ -142,28 +139,28 @@ def one_record_batches(stack: RealTier, count: int, partitions: int = 8) -> Writ
 
 
 def small_segments(
-    stack: RealTier, name: str, *, partitions: int = 8, segments: int = 4, records: int = 50
+    stack: Tier, name: str, *, partitions: int = 8, segments: int = 4, records: int = 50
 ) -> WrittenTopic:
     """Many segments of few records: they roll by time, which is the records' own."""
     topic = WrittenTopic.empty(name, partitions)
     configs = {"segment.ms": "1000", "local.retention.ms": FOREVER}
-    stack.kafka.create_tiered_topic(topic.name, partitions, configs)
+    stack.create_tiered_topic(topic.name, partitions, configs)
     for number in range(segments):
         append_small_segment(stack, topic, number, records=records)
     return topic
 
 
 def append_small_segment(
-    stack: RealTier, topic: WrittenTopic, number: int, *, records: int = 50
+    stack: Tier, topic: WrittenTopic, number: int, *, records: int = 50, start_ms: int = START_MS
 ) -> None:
     """Append to every partition what the broker puts into a segment of its own."""
     rng = random.Random(number)
     rows = [
-        (partition, (0, START_MS + 10_000 * number + n % 10, *_odd_record(rng, n)[2:]))
+        (partition, (0, start_ms + 10_000 * number + n % 10, *_odd_record(rng, n)[2:]))
         for n in range(records)
         for partition in range(len(topic.partitions))
     ]
-    _produce_by_librdkafka(stack, topic, CODECS[number % len(CODECS)], rows)
+    produce(stack, topic, CODECS[number % len(CODECS)], rows)
 
 
 def compacted(stack: RealTier) -> WrittenTopic:
@@ -185,7 +182,7 @@ def compacted(stack: RealTier) -> WrittenTopic:
     rng = random.Random(5)
     for codec, count, keys in (("none", 150, 30), ("zstd", 700, 200), ("lz4", 700, 200)):
         records = [(0, _keyed_record(rng, keys)) for _ in range(count)]
-        _produce_by_librdkafka(stack, sent, codec, records, idempotent=True)
+        produce(stack, sent, codec, records, idempotent=True)
     _roll_by_time(stack, sent)
     acknowledged = {r[0]: r for r in sent.partitions[0].committed}
     latest = {r[2]: r[0] for r in acknowledged.values()}
@@ -216,7 +213,7 @@ def _same(one: Record, other: Record) -> bool:
     return (*one[:4], list(one[4])) == (*other[:4], list(other[4]))
 
 
-def _wait_decided(stack: RealTier, topic: str, partition: int) -> None:
+def _wait_decided(stack: Tier, topic: str, partition: int) -> None:
     """A commit is acknowledged before its markers are written: wait for the last of them."""
 
     def decided() -> bool:
@@ -226,9 +223,9 @@ def _wait_decided(stack: RealTier, topic: str, partition: int) -> None:
     eventually(decided, 30, what=f"no open transaction in {topic}-{partition}")
 
 
-def _write_last(stack: RealTier, topic: str, number: int, partition: WrittenPartition) -> None:
+def _write_last(stack: Tier, topic: str, number: int, partition: WrittenPartition) -> None:
     record: Record = (0, int(time.time() * 1000) - 60_000, b"last", b"last", [])
-    with WireProducer(stack.bootstrap_servers, topic) as producer:
+    with WireProducer(stack.leader(topic, number).bootstrap_servers, topic) as producer:
         producer.send({number: encode_batch([record])})
         offset, appended_at = producer.acknowledged()[number]
     timestamp = record[1] if appended_at < 0 else appended_at
@@ -286,29 +283,6 @@ def _keyed_record(rng: random.Random, keys: int) -> Record:
     return 0, START_MS + rng.randrange(10_000), b"key-%d" % rng.randrange(keys), value, []
 
 
-def _produce_by_librdkafka(
-    stack: RealTier,
-    topic: WrittenTopic,
-    codec: str,
-    records: Iterable[tuple[int, Record]],
-    *,
-    idempotent: bool = False,
-) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "compression.type": codec,
-            "linger.ms": 20,
-            "batch.num.messages": 10,
-            "message.max.bytes": 4 * MIB,
-            "enable.idempotence": idempotent,
-        }
-    )
-    for number, record in records:
-        _send(producer, topic.name, number, record, topic.partitions[number].committed)
-    assert producer.flush(60) == 0, f"{topic.name}: not all was acknowledged"
-
-
 def _produce_by_hand(stack: RealTier, topic: WrittenTopic, rng: random.Random) -> None:
     """Timestamps that no client library sends: none at all, negative, zero, falling."""
     with WireProducer(stack.bootstrap_servers, topic.name) as producer:
@@ -320,52 +294,8 @@ def _produce_by_hand(stack: RealTier, topic: WrittenTopic, rng: random.Random) -
                 partition.committed += [(base + i, *r[1:]) for i, r in enumerate(records)]
 
 
-class _Transactional:
-    """One transactional producer, its records spread over both partitions of a topic."""
-
-    def __init__(self, stack: RealTier, topic: WrittenTopic, name: str, codec: str) -> None:
-        self._topic = topic
-        self._name = name.encode()
-        self._rng = random.Random(name)
-        self._pending: list[list[Record]] = [[], []]
-        self._producer = Producer(
-            {
-                "bootstrap.servers": stack.bootstrap_servers,
-                "transactional.id": name,
-                "compression.type": codec,
-                "linger.ms": 2,
-                "batch.num.messages": 25,
-            }
-        )
-        self._producer.init_transactions(30)
-
-    def begin(self, records: int) -> None:
-        """Open a transaction and write."""
-        self._producer.begin_transaction()
-        self.write(records)
-
-    def write(self, records: int) -> None:
-        """Write into the open transaction; some at a time, so that others come between."""
-        for n in range(records):
-            record: Record = (0, START_MS + n, self._name, self._rng.randbytes(600), [])
-            _send(self._producer, self._topic.name, n % 2, record, self._pending[n % 2])
-            if n % 100 == 99:
-                self._producer.flush(30)
-        assert self._producer.flush(30) == 0
-
-    def end(self, *, aborted: bool) -> None:
-        """Commit or abort."""
-        if aborted:
-            self._producer.abort_transaction(30)
-        else:
-            self._producer.commit_transaction(30)
-        for partition, records in zip(self._topic.partitions, self._pending, strict=True):
-            (partition.aborted if aborted else partition.committed).extend(records)
-        self._pending = [[], []]
-
-
 def _long_transactions(stack: RealTier, topic: WrittenTopic, number: int) -> None:
-    producer = _Transactional(stack, topic, f"long-{number}", CODECS[number])
+    producer = Transactional(stack, topic, f"long-{number}", CODECS[number])
     for transaction in range(7):
         producer.begin(700)
         producer.end(aborted=(number + 4 * transaction) % 10 < 3)
@@ -375,31 +305,4 @@ def _beside_transactions(stack: RealTier, topic: WrittenTopic) -> None:
     rng = random.Random(99)
     for _ in range(20):
         records = [(n % 2, _odd_record(rng, n)) for n in range(50)]
-        _produce_by_librdkafka(stack, topic, "gzip", records)
-
-
-def _send(
-    producer: Producer, topic: str, partition: int, record: Record, into: list[Record]
-) -> None:
-    _, timestamp, key, value, headers = record
-
-    def delivered(error: Any, message: Message) -> None:
-        assert error is None, f"{topic}-{partition}: {error}"
-        into.append((message.offset(), message.timestamp()[1], key, value, headers))
-
-    while True:
-        try:
-            producer.produce(
-                topic,
-                key=key,
-                value=value,
-                headers=list(headers) or None,
-                partition=partition,
-                timestamp=timestamp,
-                on_delivery=delivered,
-            )
-        except BufferError:
-            producer.poll(0.05)
-            continue
-        producer.poll(0)
-        return
+        produce(stack, topic, "gzip", records)

@@ -87,6 +87,10 @@ def test_a_store_that_is_gone_is_an_outage(root: Path, store: LocalStore, tmp_pa
     for call in (store.get, store.size, store.list, store.delete):
         with pytest.raises(TransientError, match="gone"):
             call("k")
+    for write in (lambda: store.put("k", b"y"), lambda: store.put_if("k", b"y", expected=None)):
+        with pytest.raises(TransientError, match="gone"):
+            write()
+    assert not root.exists()
     (tmp_path / "unmounted").rename(root)
     assert store.get("k").data == b"x"
 

@@ -17,6 +17,8 @@ READS: dict[str, Callable[[ObjectStore, str], object]] = {
     "size": lambda store, key: store.size(key),
     "range": lambda store, key: store.get_range(key, 0, 5),
     "range_of_nothing": lambda store, key: store.get_range(key, 0, 0),
+    "tail": lambda store, key: store.get_tail(key, 5),
+    "tail_of_nothing": lambda store, key: store.get_tail(key, 0),
 }
 
 
@@ -47,6 +49,7 @@ class TestWholeObjects:
         assert store.get("empty").data == b""
         assert store.size("empty") == 0
         assert store.get_range("empty", 0, 10) == b""
+        assert store.get_tail("empty", 10) == (b"", 0)
 
     @pytest.mark.parametrize("read", READS)
     def test_missing_is_not_found(self, store: ObjectStore, read: str) -> None:
@@ -73,6 +76,12 @@ class TestRanges:
         data = bytes(range(100))
         store.put("k", data)
         assert store.get_range("k", start, length) == data[start : start + length]
+
+    @pytest.mark.parametrize("length", [0, 1, 99, 100, 101, 10**7])
+    def test_tails_come_with_the_size(self, store: ObjectStore, length: int) -> None:
+        data = bytes(range(100))
+        store.put("k", data)
+        assert store.get_tail("k", length) == (data[100 - min(length, 100) :], 100)
 
 
 class TestConditionalWrites:

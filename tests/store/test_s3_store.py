@@ -129,6 +129,7 @@ class TestOutages:
                 lambda: store.get("k"),
                 lambda: store.size("k"),
                 lambda: store.get_range("k", 0, 1),
+                lambda: store.get_tail("k", 1),
                 lambda: store.put("k", b"x"),
                 lambda: store.put_if("k", b"x", expected="v"),
                 lambda: store.delete("k"),

@@ -21,6 +21,8 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -78,10 +80,11 @@ public final class StockClient {
                 return read(partition(c), Long.parseLong(c[3]), Long.parseLong(c[4]), c[5],
                         Integer.parseInt(c[6]), Path.of(c[7]));
             case "seek":
-                return seek(partition(c), c[3], Integer.parseInt(c[4]), Integer.parseInt(c[5]),
-                        Path.of(c[6]), Path.of(c[7]));
+                return seek(partition(c), c[3], c[4].split(","), Path.of(c[5]), Path.of(c[6]));
             case "times":
                 return times(partition(c), c[3], Path.of(c[4]), Path.of(c[5]));
+            case "offsets":
+                return offsets(partition(c));
             case "produce":
                 return produce(c[1], c[2], Integer.parseInt(c[3]), Path.of(c[4]), Path.of(c[5]));
             case "transactions":
@@ -140,16 +143,21 @@ public final class StockClient {
         }
     }
 
-    /** For each target: (target, count, (offset, hash)...) of the first poll with records. */
+    /**
+     * For each target: (target, count, (offset, hash)...) of the first poll with records. One
+     * consumer for each fetch size; they take turns with the targets.
+     */
     private String seek(
-            TopicPartition from, String isolation, int fetchBytes, int threads, Path targets,
-            Path to) throws Exception {
+            TopicPartition from, String isolation, String[] fetches, Path targets, Path to)
+            throws Exception {
+        int threads = fetches.length;
         long[] offsets = longs(targets);
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         try (DataOutputStream out = output(to)) {
             List<Future<byte[]>> parts = new ArrayList<>();
             for (int thread = 0; thread < threads; thread++) {
                 int first = thread;
+                int fetchBytes = Integer.parseInt(fetches[thread]);
                 Callable<byte[]> part =
                         () -> seekEach(from, isolation, fetchBytes, offsets, first, threads);
                 parts.add(pool.submit(part));
@@ -203,6 +211,21 @@ public final class StockClient {
             }
         }
         return Integer.toString(timestamps.length);
+    }
+
+    /** Earliest, earliest local, latest tiered, latest, and that of the highest timestamp. */
+    private String offsets(TopicPartition of) throws Exception {
+        List<OffsetSpec> asked = List.of(
+                OffsetSpec.earliest(), OffsetSpec.earliestLocal(), OffsetSpec.latestTiered(),
+                OffsetSpec.latest(), OffsetSpec.maxTimestamp());
+        List<String> found = new ArrayList<>();
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            for (OffsetSpec each : asked) {
+                found.add(Long.toString(
+                        admin.listOffsets(Map.of(of, each)).partitionResult(of).get().offset()));
+            }
+        }
+        return String.join(" ", found);
     }
 
     /** Send the records of a file; writes (offset, timestamp) of each acknowledgement. */
