@@ -11,8 +11,7 @@ Segments come from a real broker, filled by librdkafka.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pytest
 from broker_starting import StartKafka
 
 from bench.conftest import Timed
+from bench.one_core import one_core
 from bench.production import produce, rolled_segments
 from bench.records import LARGE, SMALL, RecordForm
 from bench.results import BenchResult
@@ -62,7 +62,7 @@ def test_convert_raw_vs_arrow_write(
     log, last_offset = _segment(kafka, form, codec)
     task = stored_task(tmp_path / "tier", "bench", log, last_offset)
     keep_freed_memory()  # as Spark's Python workers do
-    with _one_core():
+    with one_core():
         table, group_rows = _columns(task)
         options = writer_options(TableColumns.of(task.target.schema_json))
         rival_file = tmp_path / "rival.parquet"
@@ -106,18 +106,3 @@ def _columns(task: ConversionTask) -> tuple[pa.Table, int]:
     group_rows = file.metadata.row_group(0).num_rows
     path.unlink()
     return table, group_rows
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """This thread and those it starts on one core, Arrow's pools with one thread."""
-    cores, threads, io_threads = os.sched_getaffinity(0), pa.cpu_count(), pa.io_thread_count()
-    os.sched_setaffinity(0, {max(cores)})
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    try:
-        yield
-    finally:
-        pa.set_cpu_count(threads)
-        pa.set_io_thread_count(io_threads)
-        os.sched_setaffinity(0, cores)

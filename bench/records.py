@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGE", "SMALL", "RecordForm"]
+__all__ = ["LARGE", "SMALL", "RecordForm", "Records"]
 
 _POOL: Final = 8192
 _FIRST_MS: Final = 1_750_000_000_000
@@ -26,6 +26,21 @@ _WORDS: Final = (
 ).split()
 
 _Bytes = npt.NDArray[np.uint8]
+
+
+class Records(Protocol):
+    """A kind of records, all values of one length."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def value_bytes(self) -> int:
+        """Length of every value."""
+
+    def records(self, start: int, count: int) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of `count` records; the same ones for the same arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 __all__ = ["LATEST", "BenchResult", "machine", "print_table", "read_results", "write_results"]
 
@@ -93,7 +93,9 @@ def write_results(results: Sequence[BenchResult], path: Path = LATEST) -> None:
 
 def print_table(rows: Sequence[dict[str, Any]]) -> None:
     """Print results as a table."""
-    table = Table("name", "ours", "rival's", "unit", "ratio", "runs", "rival")
+    table = Table(
+        Column("name", overflow="fold"), "ours", "rival's", "unit", "ratio", "runs", "rival"
+    )
     for row in rows:
         table.add_row(
             row["name"],

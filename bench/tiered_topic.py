@@ -8,16 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from bench.production import produce
-from bench.records import RecordForm
+from bench.records import Records
+from bench.topic_settings import alter_topic
 from tiering.ledger import Ledger, LedgerEntry
 from tiering.local.kafka import LocalKafka
 from tiering.local.tier_stack import TierStack
@@ -45,17 +39,16 @@ class TieredTopic:
         self._kafka: LocalKafka = tier.kafka
         self._ledger = Ledger(open_store(tier.config.store))
         self._partitions = partitions
-        self._admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap_servers})
         self._kafka.create_topic(
             name, partitions, {"segment.bytes": str(segment_bytes), "retention.ms": "-1"}
         )
 
-    def fill(self, form: RecordForm, count: int, *, codec: str) -> None:
+    def fill(self, form: Records, count: int, *, codec: str) -> None:
         """Produce `count` records and have the broker close the segments that hold them."""
         self.record_bytes = produce(
             self._kafka, self.name, form, count, codec=codec, partitions=self._partitions
         )
-        self._alter({"segment.ms": str(_ROLL_MS)})
+        alter_topic(self._kafka.bootstrap_servers, self.name, {"segment.ms": str(_ROLL_MS)})
         later = int(time.time() * 1000) + 10 * _ROLL_MS
         producer = Producer({"bootstrap.servers": self._kafka.bootstrap_servers})
         for partition in range(self._partitions):
@@ -67,7 +60,7 @@ class TieredTopic:
 
     def hand_over(self) -> None:
         """Turn tiering on, and wait until the store holds every closed segment."""
-        self._alter({"remote.storage.enable": "true"})
+        alter_topic(self._kafka.bootstrap_servers, self.name, {"remote.storage.enable": "true"})
         _await(lambda: self._copied_to() == self.ends, "not all segments were copied")
 
     def entries(self) -> list[LedgerEntry]:
@@ -86,15 +79,6 @@ class TieredTopic:
             if start == ends.get(partition, 0):
                 ends[partition] = entry.metadata.end_offset + 1
         return ends
-
-    def _alter(self, settings: Mapping[str, str]) -> None:
-        changes = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in settings.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=changes)
-        for done in self._admin.incremental_alter_configs([resource]).values():
-            done.result(30)
 
 
 def _await(condition: Callable[[], bool], complaint: str) -> None:
