@@ -15,6 +15,7 @@ from acknowledged import READ_COMMITTED, WrittenTopic, hashed
 from librdkafka_reads import read_partition
 from polling import eventually
 from real_tier import RealTier, health
+from retirement import forget_everything, retire
 from tier_checks import check_all_read, check_tiered, topic_until_now
 
 from tiering.errors import TransientError
@@ -41,6 +42,17 @@ def _all_up(outage_tier: RealTier) -> None:
         outage_tier.kafka.start()
 
 
+WHOLE: dict[str, WrittenTopic] = {}
+"""Topics that are in the tier as a whole."""
+
+
+def check_whole(tier: RealTier, topic: WrittenTopic) -> None:
+    """All is in the tier, and all can be read."""
+    check_tiered(tier, topic)
+    check_all_read(tier, topic)
+    WHOLE[topic.name] = topic
+
+
 def logged(tier: RealTier, since: int) -> str:
     """What the broker has logged after its first `since` bytes."""
     return tier.kafka.log_path.read_bytes()[since:].decode(errors="replace")
@@ -60,8 +72,7 @@ def test_a_service_that_is_down_is_waited_for(outage_tier: RealTier) -> None:
     check_all_read(tier, topic)
 
     tier.service.start()
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
 
 def test_a_service_that_is_killed_again_and_again(outage_tier: RealTier) -> None:
@@ -84,8 +95,7 @@ def test_a_service_that_is_killed_again_and_again(outage_tier: RealTier) -> None
             kills += 1
             tier.service.start()
         writing.result()
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
 
 @pytest.mark.parametrize("step", UPLOAD_STEPS)
@@ -103,8 +113,7 @@ def test_a_service_that_dies_between_two_steps_of_a_copy(outage_tier: RealTier, 
     assert seen == (1 if step == "ledger_stored" else 0), "visible before it was whole"
 
     tier.service.start()
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
 
 def test_a_broker_that_is_killed_while_it_copies(outage_tier: RealTier) -> None:
@@ -119,16 +128,14 @@ def test_a_broker_that_is_killed_while_it_copies(outage_tier: RealTier) -> None:
         tier.kafka.start()
         check_all_read(tier, topic_until_now(topic))
     workloads.seal(tier, topic)
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
 
 def test_a_broker_whose_index_cache_is_gone_reads_the_same(outage_tier: RealTier) -> None:
     tier = outage_tier
     topic = workloads.small_segments(tier, "cache-gone", partitions=2)
     workloads.seal(tier, topic)
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
     tier.kafka.restart()  # with what it has kept
     check_all_read(tier, topic)
@@ -160,8 +167,7 @@ def test_a_token_that_the_service_does_not_know(outage_tier: RealTier) -> None:
     check_all_read(tier, topic)
 
     tier.token_file.write_text(known_to_service)
-    check_tiered(tier, topic)
-    check_all_read(tier, topic)
+    check_whole(tier, topic)
 
 
 def test_a_deleted_topic_takes_its_segments_with_it(outage_tier: RealTier) -> None:
@@ -225,3 +231,13 @@ def test_ledger_has_no_half_entry(outage_tier: RealTier) -> None:
         if not entry.delete_requested:
             assert tier.path_of(entry.metadata.id.log_key).exists(), entry.metadata
             assert tier.path_of(entry.metadata.id.indexes_key).exists(), entry.metadata
+
+
+def test_in_the_end_tables_are_the_only_copy(outage_tier: RealTier) -> None:
+    """Whatever has happened to the uploads, every segment can be proven, retired and read."""
+    tier = outage_tier
+    assert WHOLE
+    retire(tier, WHOLE)
+    forget_everything(tier)
+    for topic in WHOLE.values():
+        check_all_read(tier, topic)

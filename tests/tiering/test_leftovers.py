@@ -186,12 +186,11 @@ class TestSideFiles:
     def test_places_are_listed_now_and_then_only(
         self, store: ObjectStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        listings = 0
+        listings: list[str] = []
         real: Callable[..., object] = LocalStore.list
 
         def counted(self: LocalStore, prefix: str) -> object:
-            nonlocal listings
-            listings += 1
+            listings.append(prefix)
             return real(self, prefix)
 
         monkeypatch.setattr(LocalStore, "list", counted)
@@ -199,7 +198,45 @@ class TestSideFiles:
         for _ in range(4):
             leftovers.sweep([])
             clock.now_ms += 500
-        assert listings == 2
+        assert listings == ["side/", "native/"] * 2
+
+
+class TestNativeObjects:
+    """What an upload that was killed has left: the log, perhaps the indexes, no ledger object."""
+
+    def test_uploads_that_never_ended_go_after_the_grace(
+        self, store: ObjectStore, ledger: Ledger, leftovers: Leftovers, clock: Clock
+    ) -> None:
+        whole, killed, early = segment(0, 1), segment(0, 2), segment(10, 3)
+        ledger.create(entry(0, 9, clock, number=1))
+        for key in (whole.log_key, whole.indexes_key, killed.log_key, killed.indexes_key,
+                    early.log_key):  # fmt: skip
+            store.put(key, b"native")
+        assert leftovers.sweep(list(ledger.scan())) == Swept()
+        clock.now_ms += DAY_MS - 1
+        assert leftovers.sweep(list(ledger.scan())) == Swept()
+        clock.now_ms += 1
+        assert leftovers.sweep(list(ledger.scan())).native_objects == 3
+        assert keys(store, "native/") == {whole.log_key, whole.indexes_key}
+
+    def test_one_that_ends_in_the_last_moment_stays(
+        self, store: ObjectStore, ledger: Ledger, leftovers: Leftovers, clock: Clock
+    ) -> None:
+        store.put(segment(0).log_key, b"log")
+        leftovers.sweep([])
+        clock.now_ms += DAY_MS
+        ledger.create(entry(0, 9, clock))
+        assert leftovers.sweep([]) == Swept()
+        assert keys(store, "native/") == {segment(0).log_key}
+
+    def test_a_damaged_ledger_object_keeps_them(
+        self, store: ObjectStore, leftovers: Leftovers, clock: Clock
+    ) -> None:
+        store.put(segment(0, 1).log_key, b"log")
+        store.put(segment(0, 2).ledger_key, b"{broken")
+        leftovers.sweep([])
+        clock.now_ms += DAY_MS
+        assert leftovers.sweep([]) == Swept()
 
 
 class TestLedgerObjects:
@@ -336,6 +373,20 @@ class TestTableFiles:
         assert tier.offsets() == list(range(40))
         at_tag = tier.table().scan(snapshot_id=tagged.snapshot_id).to_arrow()
         assert sorted(at_tag["kafka_offset"].to_pylist()) == list(range(50))
+
+    def test_what_spark_wrote_for_nobody_goes_when_iceberg_would_remove_it_too(
+        self, tier: Tier, leftovers: Leftovers, clock: Clock
+    ) -> None:
+        append(tier.catalog, tier.plan({0: 10}))
+        name = f"data/00003-17-{uuid.uuid4()}-0-00001.parquet"
+        (Path(tier.table().location()) / name).write_bytes(b"rows")
+        assert self.swept(leftovers, tier) == 0
+        clock.now_ms += 3 * DAY_MS - 1
+        assert self.swept(leftovers, tier) == 0
+        clock.now_ms += 1
+        assert self.swept(leftovers, tier) == 1
+        assert name not in self.files(tier)
+        assert tier.offsets() == list(range(10))
 
     def test_what_is_not_named_as_ours_is_left_alone(
         self, tier: Tier, leftovers: Leftovers, clock: Clock

@@ -23,16 +23,26 @@ from tiering.ledger import Ledger, LedgerEntry
 from tiering.store import ObjectStore
 from tiering.table.manifests import live_entries
 
-__all__ = ["Graces", "Leftovers", "Swept", "superfluous_entries", "unnamed_side_files"]
+__all__ = [
+    "Graces",
+    "Leftovers",
+    "Swept",
+    "superfluous_entries",
+    "unnamed_native",
+    "unnamed_side_files",
+]
 
 _log: Final = logging.getLogger(__name__)
 _SIDE: Final = "side/"
+_NATIVE: Final = "native/"
 _HEX: Final = "[0-9a-f]{32}"
 _UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OURS: Final = re.compile(
     rf"data/(\d+-\d{{20}}|kept)-{_HEX}\.parquet"
     rf"|metadata/({_UUID}-m\d+|snap-\d+-\d+-{_UUID})\.avro"
 )
+_ENGINES: Final = re.compile(rf"data/\d{{5}}-\d+-{_UUID}-\d+-\d{{5}}\.parquet")
+"""As Iceberg's Java writers name data files: Spark's, when it compacts the table."""
 _MANIFESTS_KNOWN_MAX: Final = 100_000
 
 
@@ -42,15 +52,20 @@ class Graces:
 
     Attributes:
         side_ms: side files. A conversion writes them before the ledger names them.
+        native_ms: native objects that no ledger object names. An upload writes them before it.
         ledger_ms: ledger objects of deleted segments; also at least so long after the upload.
         table_ms: files of a table that no snapshot references. A conversion writes them
             before they are committed, and so do other engines.
+        engines_ms: data files that Spark or another Java engine has written and no snapshot
+            references; as long as Iceberg's own `remove_orphan_files` leaves them.
         every_ms: pause between two listings of the same place.
     """
 
     side_ms: int = 3_600_000
+    native_ms: int = 86_400_000
     ledger_ms: int = 86_400_000
     table_ms: int = 86_400_000
+    engines_ms: int = 259_200_000
     every_ms: int = 300_000
 
 
@@ -59,6 +74,7 @@ class Swept:
     """How many objects a sweep deleted."""
 
     side_files: int = 0
+    native_objects: int = 0
     ledger_objects: int = 0
     table_files: int = 0
 
@@ -67,6 +83,12 @@ def unnamed_side_files(listed: Iterable[str], entries: Iterable[LedgerEntry]) ->
     """Those of the keys `listed` that no entry needs. A deleted segment needs none."""
     named = {key for entry in entries if not entry.delete_requested for key in entry.side}
     return set(listed) - named
+
+
+def unnamed_native(listed: Iterable[str], entries: Iterable[LedgerEntry]) -> set[str]:
+    """Those of the keys `listed` whose upload never came to its ledger object."""
+    ids = [entry.metadata.id for entry in entries]
+    return set(listed) - {key for i in ids for key in (i.log_key, i.indexes_key)}
 
 
 def superfluous_entries(
@@ -112,13 +134,15 @@ class Leftovers:
         self._now_ms = now_ms
         self._graces = graces or Graces()
         self._side = _Sightings()
+        self._native = _Sightings()
         self._entries = _Sightings()
-        self._table_files: dict[str, _Sightings] = {}
+        self._table_files: dict[str, tuple[_Sightings, _Sightings]] = {}
         self._manifests: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._swept_at_ms: dict[str, int] = {}
 
     def sweep(self, entries: Sequence[LedgerEntry]) -> Swept:
-        """Delete side files that no entry needs, and entries that say nothing any more.
+        """Delete side files that no entry needs, native objects of uploads that never ended, and
+        entries that say nothing any more.
 
         Never raises for a store that fails: it is tidying, and the next sweep goes on.
         """
@@ -133,8 +157,8 @@ class Leftovers:
     def sweep_table(self, table: Table, store: ObjectStore, *, warehouse: str) -> Swept:
         """Delete a table's data files and manifests that no snapshot of it references.
 
-        Only files that are named as we name ours, also manifests (other engines name theirs so,
-        too). Never raises for a store or catalog that fails.
+        Only files that are named as we name ours, or as Iceberg's Java writers name theirs (these
+        after a longer grace). Never raises for a store or catalog that fails.
 
         Args:
             table: freshly loaded.
@@ -172,21 +196,24 @@ class Leftovers:
             if now - entry.uploaded_at_ms >= graces.ledger_ms
         }
         ledger = self._entries.due(said, now, graces.ledger_ms)
-        if not side and not ledger:
+        stored = [info.key for info in self._store.list(_NATIVE)]
+        native = self._native.due(unnamed_native(stored, entries), now, graces.native_ms)
+        if not side and not ledger and not native:
             return Swept()
         fresh = list(self._ledger.scan())
         if self._ledger.damaged:
             _log.warning("leftovers stay: %d ledger objects are damaged", len(self._ledger.damaged))
             return Swept()
         side &= unnamed_side_files(side, fresh)
-        for key in sorted(side):
+        native &= unnamed_native(native, fresh)
+        for key in sorted(side | native):
             self._store.delete(key)
         gone = 0
         for entry in superfluous_entries(fresh, listed):
             if entry.metadata.id.ledger_key in ledger:
                 self._forget(entry)
                 gone += 1
-        return Swept(side_files=len(side), ledger_objects=gone)
+        return Swept(side_files=len(side), native_objects=len(native), ledger_objects=gone)
 
     def _forget(self, entry: LedgerEntry) -> None:
         """The native objects first: whoever was to delete them may have died half-way."""
@@ -196,11 +223,15 @@ class Leftovers:
 
     def _sweep_table(self, table: Table, store: ObjectStore) -> int:
         listed = {i.key for place in ("data/", "metadata/") for i in store.list(place)}
-        ours = {key for key in listed if _OURS.fullmatch(key)}
-        unused = ours - {_key_of(n) for n in self._referenced(table)} if ours else set()
-        location = table.metadata.location
-        seen = self._table_files.setdefault(location, _Sightings())
-        due = seen.due(unused, self._now_ms(), self._graces.table_ms)
+        known = {key for key in listed if _OURS.fullmatch(key) or _ENGINES.fullmatch(key)}
+        unused = known - {_key_of(n) for n in self._referenced(table)} if known else set()
+        theirs = {key for key in unused if _ENGINES.fullmatch(key)}
+        location, now, graces = table.metadata.location, self._now_ms(), self._graces
+        ours_seen, theirs_seen = self._table_files.setdefault(
+            location, (_Sightings(), _Sightings())
+        )
+        due = ours_seen.due(unused - theirs, now, graces.table_ms)
+        due |= theirs_seen.due(theirs, now, graces.engines_ms)
         if not due:
             return 0
         again = table.catalog.load_table(tuple(table.name()))

@@ -18,7 +18,7 @@ WHOLE_VALUE: Final = "value"
 """Name of the one column of a schema that isn't a record: a string, a number, a list."""
 
 
-class UnsupportedSchema(ValueError):  # noqa: N818 - named for what is the matter
+class UnsupportedSchema(ValueError):
     """A schema that gives no columns (recursive, or beyond what tables can hold): says why.
 
     Values written with it are kept as they are.
