@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from tiering.errors import BadInput
 from tiering.redaction import redact
 from tiering.segments import check_topic_name
+from tiering.settings import BadSetting, build
+from tiering.toml_lines import line_of
+from tiering.topic_config import TopicConfig, check_table_names, retention_ms
 
 __all__ = [
     "EngineConfig",
+    "RegistryConfig",
     "ServiceConfig",
     "TierConfig",
     "TopicConfig",
@@ -26,11 +30,9 @@ __all__ = [
 ]
 
 _CATALOG_URIS: Final = ("sqlite:", "http://", "https://")
-_DURATION: Final = re.compile(r"(?P<count>[1-9]\d{0,5})(?P<unit>[smhd])")
-_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMESPACE: Final = re.compile(r"[a-z_][a-z0-9_]{0,127}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MIB: Final = 1024 * 1024
-_C = TypeVar("_C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +51,10 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
-            raise BadInput(f"service.port: {self.port} is not a port (0 to 65535)")
+            raise BadSetting(("port",), f"{self.port} is not a port (0 to 65535)")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise BadInput("service.tls_cert and service.tls_key: give both or neither")
+            given = "tls_cert" if self.tls_cert else "tls_key"
+            raise BadSetting((given,), "tls_cert and tls_key: give both or neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,38 +82,55 @@ class EngineConfig:
         lowest = {"cycle_interval_ms": 10, "cycle_bytes_max": 1, "split_bytes": MIB}
         for name, low in {**lowest, "retire_grace_ms": 0}.items():
             if getattr(self, name) < low:
-                raise BadInput(f"engine.{name}: {getattr(self, name)} is below {low}")
+                raise BadSetting((name,), f"{getattr(self, name)} is below {low}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """What is set for one topic, or for all that have nothing of their own.
+class RegistryConfig:
+    """The schema registry (any that has Confluent's API), and where its credentials are.
 
     Attributes:
-        retention: which rows leave the table. `kafka`: those that the broker deletes; `forever`:
-            none; a duration (`12h`, `90d`): those that the broker has deleted and whose
-            timestamps are older than that.
+        url: with the API's path, if it has one; empty: there is no registry.
+        user_variable, password_variable: environment variables with a login (HTTP Basic).
+        token_variable: environment variable with a bearer token, which goes before a login.
+        ca_file: certificates to trust, instead of the system's.
+        timeout_ms: for a connection, and for an answer.
     """
 
-    retention: str = "kafka"
+    url: str = ""
+    user_variable: str = "ONECOPY_REGISTRY_USER"
+    password_variable: str = "ONECOPY_REGISTRY_PASSWORD"  # noqa: S105 - where it is
+    token_variable: str = "ONECOPY_REGISTRY_TOKEN"  # noqa: S105 - where it is
+    ca_file: str = ""
+    timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        retention_ms(self.retention)
+        if self.url:
+            _check_registry_url(self.url)
+        for name in ("user_variable", "password_variable", "token_variable"):
+            if not _VARIABLE.fullmatch(getattr(self, name)):
+                # Not quoted: it may be the secret itself.
+                raise BadSetting((name,), "must be the name of an environment variable")
+        if not 100 <= self.timeout_ms <= 120_000:
+            raise BadSetting(("timeout_ms",), f"{self.timeout_ms} is not in 100..120000")
 
 
-def retention_ms(retention: str) -> int | None:
-    """A retention as milliseconds that rows outlive the broker's delete; None: forever.
-
-    `kafka` is 0. Raises BadInput for what is none of the three forms.
-    """
-    if retention in ("kafka", "forever"):
-        return 0 if retention == "kafka" else None
-    match = _DURATION.fullmatch(retention)
-    if match is None:
-        raise BadInput(
-            f"retention: {retention!r} is neither kafka nor forever nor a duration such as 12h, 90d"
+def _check_registry_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        good = False
+    if not good or any(char.isspace() for char in url):
+        raise BadSetting(("url",), f"{redact(url, {})}: give http://HOST:PORT/PATH or https://...")
+    if parts.username is not None or parts.password is not None:
+        raise BadSetting(
+            ("url",),
+            "holds a login: put it into ONECOPY_REGISTRY_USER and ONECOPY_REGISTRY_PASSWORD, or "
+            "name other variables in user_variable and password_variable",
         )
-    return int(match["count"]) * _UNIT_MS[match["unit"]]
+    if parts.query or parts.fragment:
+        raise BadSetting(("url",), "must end with its path: no '?' and no '#'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +143,9 @@ class TierConfig:
         catalog_name: the catalog's name; engines that share an SQLite catalog must use the same.
         catalog: PyIceberg catalog properties (uri, type, ...).
         namespace: the Iceberg namespace of all topic tables.
+        registry: where the schemas of values and keys are.
         defaults: settings of topics that have none of their own.
-        topics: settings by topic name.
+        topics: settings by topic name. In a file they say only what differs from the defaults.
     """
 
     store: str
@@ -134,6 +155,7 @@ class TierConfig:
     namespace: str = "kafka"
     service: ServiceConfig = field(default_factory=ServiceConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    registry: RegistryConfig = field(default_factory=RegistryConfig)
     defaults: TopicConfig = field(default_factory=TopicConfig)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
 
@@ -143,22 +165,51 @@ class TierConfig:
 
     def __post_init__(self) -> None:
         if not self.store:
-            raise BadInput("store: missing; give a directory or an s3:// URL")
+            raise BadSetting(("store",), "missing; give a directory or an s3:// URL")
         if not _NAMESPACE.fullmatch(self.namespace):
-            raise BadInput(
-                f"namespace: {self.namespace!r} must be lower-case letters, digits and '_', "
-                "not starting with a digit"
+            raise BadSetting(
+                ("namespace",),
+                f"{self.namespace!r} must be lower-case letters, digits and '_', "
+                "not starting with a digit",
             )
-        for topic in self.topics:
-            check_topic_name(topic)
+        self._check_catalog()
+        self._check_topics()
+
+    def _check_catalog(self) -> None:
         if "uri" not in self.catalog:
-            raise BadInput("catalog.uri: missing; give sqlite:///FILE or a REST catalog's URL")
+            raise BadSetting(
+                ("catalog", "uri"), "missing; give sqlite:///FILE or a REST catalog's URL"
+            )
         if "type" not in self.catalog and not self.catalog["uri"].startswith(_CATALOG_URIS):
             uri = redact(self.catalog["uri"], self.catalog)
-            raise BadInput(
-                f"catalog.uri: {uri}: give sqlite:///FILE or a REST catalog's URL; another kind "
-                "needs catalog.type"
+            raise BadSetting(
+                ("catalog", "uri"),
+                f"{uri}: give sqlite:///FILE or a REST catalog's URL; another kind needs "
+                "catalog.type",
             )
+
+    def _check_topics(self) -> None:
+        for topic in self.topics:
+            try:
+                check_topic_name(topic)
+            except BadInput as error:
+                raise BadSetting(("topics", topic), str(error)) from None
+        if self.defaults.table:
+            raise BadSetting(("defaults", "table"), "only one topic can have it: set it there")
+        for path, own in self._all_topic_configs():
+            if own.needs_registry and not self.registry.url:
+                part = "value" if own.value.startswith("schema_") else "key"
+                mode = own.value if part == "value" else own.key
+                raise BadSetting((*path, part), f"{mode} needs a registry: set registry.url")
+        try:
+            check_table_names(self.topics)
+        except BadSetting as error:
+            raise error.below("topics") from None
+
+    def _all_topic_configs(self) -> Iterator[tuple[tuple[str, ...], TopicConfig]]:
+        yield ("defaults",), self.defaults
+        for topic, own in self.topics.items():
+            yield ("topics", topic), own
 
     def to_json(self) -> str:
         """Encode for a child process; inverse: `from_json`."""
@@ -167,7 +218,7 @@ class TierConfig:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Inverse of `to_json`."""
-        return _build(cls, json.loads(text), "")
+        return build(cls, json.loads(text))
 
     def catalog_properties(self) -> dict[str, str]:
         """PyIceberg's properties for this catalog, with its warehouse.
@@ -229,59 +280,34 @@ def _absolute(place: str) -> str:
 
 
 def load_config(path: Path) -> TierConfig:
-    """Read a TOML file; every fault is a BadInput that names file and key."""
+    """Read a TOML file; every fault is a BadInput that names file, line and key."""
     try:
-        raw = tomllib.loads(path.read_text())
+        text = path.read_text()
+        raw = tomllib.loads(text)
     except OSError as error:
         raise BadInput(f"{path}: can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML: {error}") from error
+    try:
+        return build(TierConfig, _completed(raw))
+    except BadSetting as error:
+        line = line_of(text, error.path)
+        raise BadInput(f"{path}{f':{line}' if line else ''}: {error}") from error
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _completed(raw: dict[str, Any]) -> dict[str, Any]:
+    """What the file means: places from the root on, and each topic with the defaults' settings."""
     for key in ("store", "warehouse"):
         if isinstance(raw.get(key), str) and raw[key]:
             raw[key] = _absolute(raw[key])
     if isinstance(raw.get("store"), str):
         raw.setdefault("warehouse", warehouse_of(raw["store"]))
-    try:
-        return _build(TierConfig, raw, "")
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
-
-
-def _build(kind: type[_C], raw: object, where: str) -> _C:
-    """Make a config dataclass from plain values; unknown and missing keys are errors."""
-    if not isinstance(raw, Mapping):
-        raise BadInput(f"{where.rstrip('.')}: must be a table of keys")
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # a dataclass
-    for key in raw:
-        if key not in known:
-            raise BadInput(f"{where}{key}: unknown key; known are {', '.join(known)}")
-    nested = {"service": ServiceConfig, "engine": EngineConfig, "defaults": TopicConfig}
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key in nested:
-            values[key] = _build(nested[key], value, f"{where}{key}.")
-        elif key == "topics":
-            values[key] = _topics(value, f"{where}{key}.")
-        else:
-            values[key] = _checked(value, str(known[key].type), where + key)
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise BadInput(f"{where or 'config: '}{error}") from error
-
-
-def _topics(raw: object, where: str) -> dict[str, TopicConfig]:
-    if not isinstance(raw, Mapping):
-        raise BadInput(f"{where.rstrip('.')}: must be a table of topics")
-    return {str(name): _build(TopicConfig, own, f"{where}{name}.") for name, own in raw.items()}
-
-
-def _checked(value: object, annotation: str, where: str) -> object:
-    if annotation.startswith("Mapping"):
-        if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
-            raise BadInput(f"{where}: must be a table of strings")
-        return dict(value)
-    expected = {"str": str, "int": int, "bool": bool}[annotation]
-    if type(value) is not expected:
-        raise BadInput(f"{where}: must be {annotation}, not {value!r}")
-    return value
+    topics, defaults = raw.get("topics"), raw.get("defaults", {})
+    if isinstance(topics, dict) and isinstance(defaults, dict):
+        raw["topics"] = {
+            topic: {**defaults, **own} if isinstance(own, dict) else own
+            for topic, own in topics.items()
+        }
+    return raw
