@@ -1,0 +1,106 @@
+"""Which of a table's columns writers' fields went into, by the names that the writers gave them.
+
+A column's own name may be another: it was taken, somebody has renamed it, or the writers have. A
+name that once had a column is never given a second one because somebody has dropped the first.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tiering.errors import FatalError
+
+__all__ = ["KEY_ROOT", "VALUE_ROOT", "WRITTEN_NAMES_PROPERTY", "WrittenName", "WrittenNames"]
+
+WRITTEN_NAMES_PROPERTY: Final = "onecopy.written-names"
+
+VALUE_ROOT: Final = 0
+"""Stands for the parent of a value's top-level fields."""
+KEY_ROOT: Final = -1
+"""Stands for the parent of the one column that keys have."""
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenName:
+    """A writer's field and its column.
+
+    Attributes:
+        parent: field id of the struct (or the list element, or map value) that it lies in, or one
+            of the roots.
+        name: as the writer calls it.
+        field_id: the column's.
+        given: the column's first name, where that was another.
+    """
+
+    parent: int
+    name: str
+    field_id: int
+    given: str = ""
+
+
+class WrittenNames:
+    """All of a table. Entries are added and never taken away."""
+
+    def __init__(self, entries: Iterable[WrittenName] = ()) -> None:
+        self._entries: list[WrittenName] = []
+        self._by_name: dict[tuple[int, str], list[WrittenName]] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: WrittenName) -> None:
+        """Add what isn't known yet."""
+        known = self._by_name.setdefault((entry.parent, entry.name), [])
+        if all(each.field_id != entry.field_id for each in known):
+            known.insert(0, entry)
+            self._entries.append(entry)
+
+    def of(self, parent: int, name: str) -> tuple[WrittenName, ...]:
+        """Columns that fields of that name went into, the newest first."""
+        return tuple(self._by_name.get((parent, name), ()))
+
+    def names(self, field_id: int) -> set[str]:
+        """What writers have called a column, and what we have."""
+        found = (e for e in self._entries if e.field_id == field_id)
+        return {name for e in found for name in (e.name, e.given) if name}
+
+    def is_given(self, field_id: int, name: str) -> bool:
+        """Whether a column was called so only because the writer's name was taken."""
+        return any(e.field_id == field_id and e.given == name for e in self._entries)
+
+    def copy(self) -> WrittenNames:
+        """One that can be added to without changing this."""
+        return WrittenNames(self._entries)
+
+    def properties(self) -> dict[str, str]:
+        """As a table's property: JSON, deflated, base64. Nothing where there are no names."""
+        if not self._entries:
+            return {}
+        entries = [[e.parent, e.name, e.field_id, e.given] for e in self._entries]
+        text = json.dumps({"version": _VERSION, "names": entries}, separators=(",", ":"))
+        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        return {WRITTEN_NAMES_PROPERTY: packed}
+
+    @staticmethod
+    def of_properties(properties: Mapping[str, str]) -> WrittenNames:
+        """The inverse. Raises FatalError for what is none."""
+        value = properties.get(WRITTEN_NAMES_PROPERTY)
+        if value is None:
+            return WrittenNames()
+        try:
+            raw = json.loads(zlib.decompress(base64.b64decode(value)))
+            if raw["version"] != _VERSION:
+                raise ValueError(f"version {raw['version']}, this one reads {_VERSION}")
+            return WrittenNames(
+                WrittenName(parent=int(p), name=str(n), field_id=int(i), given=str(g))
+                for p, n, i, g in raw["names"]
+            )
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            text = f"table property {WRITTEN_NAMES_PROPERTY}: not names of ours: {error!r}"
+            raise FatalError(text) from error
