@@ -21,8 +21,9 @@ from tiering.table.schema import raw_schema
 from tiering.table.written_names import (
     KEY_ROOT,
     VALUE_ROOT,
-    WRITTEN_NAMES_PROPERTY,
+    WRITTEN_NAMES_PREFIX,
     WrittenNames,
+    names_property,
 )
 from tiering.values.codec import WHOLE_VALUE
 from tiering.values.projection import ROOT
@@ -81,13 +82,15 @@ class Evolution:
 
     Attributes:
         schema: what the table's current schema must be, with its id.
-        is_new: whether the table doesn't have it yet.
+        is_new: whether the table doesn't have that schema yet.
+        is_change: whether there is anything to commit at all.
         stored: the schema of each arrival, with `columns` or `refused`.
         properties: those that change.
     """
 
     schema: Schema
     is_new: bool
+    is_change: bool
     stored: tuple[StoredSchema, ...]
     properties: Mapping[str, str]
 
@@ -106,7 +109,10 @@ def evolve(metadata: TableMetadata, arrivals: Sequence[Arrival]) -> Evolution:
     stored = tuple(draft.taken(arrival) for arrival in arrivals)
     properties = _changed_properties(metadata, draft)
     schema, is_new = _next_schema(metadata, draft.fields)
-    return Evolution(schema=schema, is_new=is_new, stored=stored, properties=properties)
+    is_change = schema.schema_id != metadata.current_schema_id or bool(properties)
+    return Evolution(
+        schema=schema, is_new=is_new, is_change=is_change, stored=stored, properties=properties
+    )
 
 
 @dataclass(slots=True)
@@ -119,6 +125,7 @@ class _Draft:
     names: WrittenNames
     stored: dict[tuple[Part, int], StoredSchema]
     new: list[StoredSchema]
+    new_names: dict[str, str]
 
     @staticmethod
     def of(metadata: TableMetadata) -> _Draft:
@@ -129,6 +136,7 @@ class _Draft:
             names=WrittenNames.of_properties(metadata.properties),
             stored=stored_schemas(metadata.properties),
             new=[],
+            new_names={},
         )
 
     def taken(self, arrival: Arrival) -> StoredSchema:
@@ -195,6 +203,8 @@ class _Draft:
         else:
             fields = self.fields
         if merge.columns:
+            added = names.since(self.names)
+            self.new_names |= names_property(part, arrival.stored.schema_id, added)
             self.fields, self.names, self.last_id = fields, names, merge.last_id
         return replace(arrival.stored, columns=merge.columns, refused="")
 
@@ -253,7 +263,7 @@ def _next_schema(metadata: TableMetadata, fields: tuple[NestedField, ...]) -> tu
 def _changed_properties(metadata: TableMetadata, draft: _Draft) -> dict[str, str]:
     if not draft.new:
         return {}
-    wanted = {**schema_properties(draft.new), **draft.names.properties()}
+    wanted = {**schema_properties(draft.new), **draft.new_names}
     if _NAME_MAPPING in metadata.properties:
         mapping = metadata.properties[_NAME_MAPPING]
         wanted[_NAME_MAPPING] = _mapping(mapping, metadata.schema(), Schema(*draft.fields))
@@ -261,7 +271,7 @@ def _changed_properties(metadata: TableMetadata, draft: _Draft) -> dict[str, str
     size = sum(
         len(name) + len(value)
         for name, value in {**metadata.properties, **changed}.items()
-        if name.startswith(SCHEMA_PROPERTY_PREFIX) or name == WRITTEN_NAMES_PROPERTY
+        if name.startswith((SCHEMA_PROPERTY_PREFIX, WRITTEN_NAMES_PREFIX))
     )
     if size > SCHEMAS_BYTES_MAX:
         raise FatalError(

@@ -9,15 +9,26 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tiering.errors import FatalError
+from tiering.values.stored_schema import Part
 
-__all__ = ["KEY_ROOT", "VALUE_ROOT", "WRITTEN_NAMES_PROPERTY", "WrittenName", "WrittenNames"]
+__all__ = [
+    "KEY_ROOT",
+    "VALUE_ROOT",
+    "WRITTEN_NAMES_PREFIX",
+    "WrittenName",
+    "WrittenNames",
+    "names_property",
+]
 
-WRITTEN_NAMES_PROPERTY: Final = "onecopy.written-names"
+WRITTEN_NAMES_PREFIX: Final = "onecopy.written-names."
+"""Properties are called `onecopy.written-names.<part>.<schema id>`, each with what that schema
+has brought: so two commits that add names don't overwrite each other's."""
 
 VALUE_ROOT: Final = 0
 """Stands for the parent of a value's top-level fields."""
@@ -58,7 +69,8 @@ class WrittenNames:
         """Add what isn't known yet."""
         known = self._by_name.setdefault((entry.parent, entry.name), [])
         if all(each.field_id != entry.field_id for each in known):
-            known.insert(0, entry)
+            known.append(entry)
+            known.sort(key=lambda each: each.field_id, reverse=True)
             self._entries.append(entry)
 
     def of(self, parent: int, name: str) -> tuple[WrittenName, ...]:
@@ -78,29 +90,40 @@ class WrittenNames:
         """One that can be added to without changing this."""
         return WrittenNames(self._entries)
 
-    def properties(self) -> dict[str, str]:
-        """As a table's property: JSON, deflated, base64. Nothing where there are no names."""
-        if not self._entries:
-            return {}
-        entries = [[e.parent, e.name, e.field_id, e.given] for e in self._entries]
-        text = json.dumps({"version": _VERSION, "names": entries}, separators=(",", ":"))
-        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-        return {WRITTEN_NAMES_PROPERTY: packed}
+    def since(self, before: WrittenNames) -> tuple[WrittenName, ...]:
+        """What was added since this was a copy of `before`."""
+        return tuple(self._entries[len(before._entries) :])
 
     @staticmethod
     def of_properties(properties: Mapping[str, str]) -> WrittenNames:
-        """The inverse. Raises FatalError for what is none."""
-        value = properties.get(WRITTEN_NAMES_PROPERTY)
-        if value is None:
-            return WrittenNames()
-        try:
-            raw = json.loads(zlib.decompress(base64.b64decode(value)))
-            if raw["version"] != _VERSION:
-                raise ValueError(f"version {raw['version']}, this one reads {_VERSION}")
-            return WrittenNames(
-                WrittenName(parent=int(p), name=str(n), field_id=int(i), given=str(g))
-                for p, n, i, g in raw["names"]
-            )
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            text = f"table property {WRITTEN_NAMES_PROPERTY}: not names of ours: {error!r}"
-            raise FatalError(text) from error
+        """All that a table's properties hold. Raises FatalError for what isn't ours."""
+        names = WrittenNames()
+        for name, value in sorted(properties.items()):
+            if name.startswith(WRITTEN_NAMES_PREFIX):
+                for entry in _decoded(name, value):
+                    names.add(entry)
+        return names
+
+
+def names_property(part: Part, schema_id: int, entries: Sequence[WrittenName]) -> dict[str, str]:
+    """What one schema has brought, as the table's property: JSON, deflated, base64."""
+    if not entries:
+        return {}
+    raw = [[e.parent, e.name, e.field_id, e.given] for e in entries]
+    text = json.dumps({"version": _VERSION, "names": raw}, separators=(",", ":"))
+    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return {f"{WRITTEN_NAMES_PREFIX}{part}.{schema_id}": packed}
+
+
+@lru_cache(maxsize=1024)
+def _decoded(name: str, value: str) -> tuple[WrittenName, ...]:
+    try:
+        raw = json.loads(zlib.decompress(base64.b64decode(value)))
+        if raw["version"] != _VERSION:
+            raise ValueError(f"version {raw['version']}, this one reads {_VERSION}")
+        return tuple(
+            WrittenName(parent=int(p), name=str(n), field_id=int(i), given=str(g))
+            for p, n, i, g in raw["names"]
+        )
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise FatalError(f"table property {name}: not names of ours: {error!r}") from error
