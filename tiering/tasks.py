@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
+from tiering.values.stored_schema import Part
+
 __all__ = [
     "OFFSET_MAX",
     "ConversionFailure",
@@ -14,12 +16,16 @@ __all__ = [
     "Converter",
     "DataFileEntry",
     "Layout",
+    "OnError",
+    "PartMode",
+    "PartPlan",
     "ProofFailure",
     "ProofResult",
     "ProofTask",
     "RescueResult",
     "RescueTask",
     "TableTarget",
+    "TypedValues",
 ]
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -40,6 +46,7 @@ class TableTarget:
         sort_order_id: id of the sort order that the files are written in, or None.
         io_properties: FileIO properties without secrets; a worker adds credentials from its
             own environment.
+        schemas: the table's properties that hold writers' schemas.
     """
 
     identifier: tuple[str, ...]
@@ -48,6 +55,42 @@ class TableTarget:
     spec_json: str
     sort_order_id: int | None = None
     io_properties: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+
+PartMode = Literal["raw", "schema_id_prefix", "schema_latest", "json"]
+"""How a topic's values (or keys) are written: without a schema, behind the id of one, with one that
+is the same for all, or as JSON text."""
+
+OnError = Literal["dlq", "suspend", "raw"]
+"""What becomes of records whose value (or key) can't be read by its schema: they go to the table of
+dead letters, stop the topic, or are kept as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlan:
+    """What is to be made of a topic's values (or keys); `schema_id` is `schema_latest`'s."""
+
+    mode: PartMode = "raw"
+    schema_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedValues:
+    """What a worker must know of a topic whose values or keys become columns.
+
+    Attributes:
+        unknown: (part, schema id) that the registry doesn't know: such records are bad.
+        dead_letters: the table for bad records; None while the topic has none.
+        dead_letters_from: bad records of offsets below are in that table already.
+    """
+
+    value: PartPlan = field(default_factory=PartPlan)
+    key: PartPlan = field(default_factory=PartPlan)
+    on_error: OnError = "dlq"
+    unknown: tuple[tuple[Part, int], ...] = ()
+    dead_letters: TableTarget | None = None
+    dead_letters_from: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +113,7 @@ class ConversionTask:
             as end means the log's end.
         side_prefix: what the side file's key begins with; None for a segment that isn't ours to
             retire (a foreign tier's): no side file then.
+        typed: how values and keys become columns; None where they are kept as they are.
     """
 
     task_id: int
@@ -91,6 +135,7 @@ class ConversionTask:
     batches_from: int = 0
     batches_to: int = OFFSET_MAX
     side_prefix: str | None = None
+    typed: TypedValues | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +170,16 @@ class ConversionFailure:
     """Why a task gave no files.
 
     kind "corrupt": the native bytes are wrong or of a format not read (quarantine the segment);
-    "missing": the native object is gone (look at the ledger again); "transient": try again.
+    "missing": the native object is gone (look at the ledger again); "transient": try again;
+    "schema": values were written with `schemas` that the table doesn't know yet; "dead_letters":
+    there are bad records, and no table for them yet; "suspended": there is a bad record, and the
+    topic is to stop there.
     """
 
-    kind: Literal["corrupt", "missing", "transient"]
+    kind: Literal["corrupt", "missing", "transient", "schema", "dead_letters", "suspended"]
     reason: str
     position: int = 0
+    schemas: tuple[tuple[Part, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +188,11 @@ class ConversionResult:
     tier's segment holds a transaction whose verdict is not known yet.
 
     `side_key` is the side file written (None without `side_prefix`), `side_bytes` its size, and
-    `kept_bytes` how many of a batch's bytes it keeps because the table doesn't hold them."""
+    `kept_bytes` how many of a batch's bytes it keeps because the table doesn't hold them.
+
+    Of rows with typed columns, `typed_rows` counts all and `raw_rows` those whose bytes are kept
+    beside, because they don't come back from the columns. `dead_letters` are the data files of
+    the bad records, `bad_records` counts these by cause."""
 
     task_id: int
     entries: tuple[DataFileEntry, ...] = ()
@@ -152,6 +205,10 @@ class ConversionResult:
     side_key: str | None = None
     side_bytes: int = 0
     kept_bytes: int = 0
+    typed_rows: int = 0
+    raw_rows: int = 0
+    dead_letters: tuple[DataFileEntry, ...] = ()
+    bad_records: Mapping[str, int] = field(default_factory=dict)
     failure: ConversionFailure | None = None
 
 

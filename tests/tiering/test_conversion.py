@@ -424,9 +424,11 @@ def test_value_that_comes_back_after_its_file_was_closed(
     (records,) = SegmentReader(
         BytesSource("log", made.log), SegmentBounds(start_offset=0, end_offset=59)
     ).record_batches()
-    files = task_files.TaskFiles(task, open_store(task.target.location))
+    columns = TableColumns.of(task.target.schema_json)
+    files = task_files.TaskFiles(task, columns, open_store(task.target.location))
+    rows = columns.rows(records, task.partition)
     for i in range(0, 60, 3):
-        files.add(records.slice(i, 3))
+        files.add(rows.slice(i, 3))
     entries = files.finish()
     assert len(entries) > 3 == len({entry.partition for entry in entries})
     place.commit(entries, TOPIC_ID)

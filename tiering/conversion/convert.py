@@ -4,10 +4,8 @@ Spark here."""
 from __future__ import annotations
 
 from segment_reader import RangeSource, SegmentReader, SegmentReaderError
-from tiering.conversion.held_records import as_held
 from tiering.conversion.read_ahead import ReadAhead
-from tiering.conversion.record_columns import TableColumns
-from tiering.conversion.task_files import TaskFiles, warehouse_url
+from tiering.conversion.record_rows import NoDeadLetters, RecordRows, Suspended
 from tiering.conversion.task_input import (
     MissingSegment,
     OpenStore,
@@ -16,11 +14,13 @@ from tiering.conversion.task_input import (
     open_input,
 )
 from tiering.conversion.task_side_file import TaskSideFile
+from tiering.conversion.typed_rows import UnknownSchemas
 from tiering.conversion.worker_secrets import without_secrets
 from tiering.errors import TransientError
 from tiering.side_files import SideFileInfo
 from tiering.store import open_store
 from tiering.tasks import ConversionFailure, ConversionResult, ConversionTask
+from tiering.values.stored_schema import Part
 
 __all__ = ["convert_task"]
 
@@ -41,6 +41,12 @@ def convert_task(task: ConversionTask, *, open_store: OpenStore = open_store) ->
         return _failed(task, "corrupt", error.reason, error.position)
     except MissingSegment as error:
         return _failed(task, "missing", str(error))
+    except UnknownSchemas as error:
+        return _failed(task, "schema", str(error), schemas=error.schemas)
+    except NoDeadLetters as error:
+        return _failed(task, "dead_letters", str(error))
+    except Suspended as error:
+        return _failed(task, "suspended", str(error))
     except (TransientError, OSError) as error:
         return _failed(task, "transient", str(error))
     except Exception as error:  # noqa: BLE001 - one task's surprise must not fail the whole job
@@ -69,19 +75,19 @@ def _write(
 ) -> ConversionResult:
     to_offset = max(task.from_offset, min(task.to_offset, native.decided_to))
     reader = SegmentReader(log, native.bounds, native.verdicts)
-    files = TaskFiles(task, open_store(warehouse_url(task.target, task.store_url)))
+    rows = RecordRows(task, open_store)
     side: TaskSideFile | None = None
     info: SideFileInfo | None = None
     try:
         if isinstance(native, StoredInput) and task.side_prefix is not None:
             side = TaskSideFile(task, native, open_store(task.store_url))
-            _write_with_side(task, reader, to_offset, files, side)
+            _write_with_side(task, reader, to_offset, rows, side)
         else:
-            _write_rows(task, reader, to_offset, files)
-        entries = files.finish()
+            _write_rows(task, reader, to_offset, rows)
+        entries, dead_letters = rows.finish()
         info = side.finish() if side is not None else None
     except BaseException:
-        files.abort()
+        rows.abort()
         if side is not None:
             side.abort()
         raise
@@ -98,11 +104,15 @@ def _write(
         side_key=info.key if info is not None else None,
         side_bytes=info.size_bytes if info is not None else 0,
         kept_bytes=info.kept_bytes if info is not None else 0,
+        typed_rows=rows.typed_rows,
+        raw_rows=rows.raw_rows,
+        dead_letters=dead_letters,
+        bad_records=dict(rows.bad_records),
     )
 
 
 def _write_rows(
-    task: ConversionTask, reader: SegmentReader, to_offset: int, files: TaskFiles
+    task: ConversionTask, reader: SegmentReader, to_offset: int, rows: RecordRows
 ) -> None:
     for records in reader.record_batches(
         from_offset=task.from_offset,
@@ -110,14 +120,14 @@ def _write_rows(
         start_position=task.start_position,
         end_position=task.end_position,
     ):
-        files.add(records)
+        rows.write(records)
 
 
 def _write_with_side(
     task: ConversionTask,
     reader: SegmentReader,
     to_offset: int,
-    files: TaskFiles,
+    rows: RecordRows,
     side: TaskSideFile,
 ) -> None:
     """Rows of the task's offsets, and of every batch that is the task's what they don't give.
@@ -131,17 +141,24 @@ def _write_with_side(
         batches_to=task.batches_to,
         start_position=task.start_position,
         end_position=task.end_position,
-        as_held=as_held(TableColumns.of(task.target.schema_json), task.partition),
+        as_held=rows.as_held,
     ):
         side.add(step.batches, step.kept_bytes)
         for records in step.records:
-            files.add(records)
+            rows.write(records)
 
 
-def _failed(task: ConversionTask, kind: str, reason: str, position: int = 0) -> ConversionResult:
+def _failed(
+    task: ConversionTask,
+    kind: str,
+    reason: str,
+    position: int = 0,
+    schemas: tuple[tuple[Part, int], ...] = (),
+) -> ConversionResult:
     failure = ConversionFailure(
         kind=kind,  # type: ignore[arg-type]
         reason=without_secrets(reason),
         position=position,
+        schemas=schemas,
     )
     return ConversionResult(task_id=task.task_id, converted_to=task.from_offset, failure=failure)

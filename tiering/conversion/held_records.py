@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from segment_reader import RECORD_SCHEMA
 from tiering.conversion.record_columns import FieldIds, TableColumns, field_ids
+from tiering.values.stored_schema import Part
+from tiering.values.written_values import written_values
 
 __all__ = ["as_held", "records_from_rows"]
 
@@ -35,7 +37,7 @@ def records_from_rows(rows: pa.RecordBatch, columns: TableColumns) -> pa.RecordB
 
     What the table has no column for comes as Kafka's "none": no timestamp, null key and value, no
     headers. So does a null that only another writer can have put there. Keys and values are not
-    copied.
+    copied, unless they are written again from typed columns.
     """
     ids = field_ids()
 
@@ -49,8 +51,8 @@ def records_from_rows(rows: pa.RecordBatch, columns: TableColumns) -> pa.RecordB
         _milliseconds(column(ids.timestamp), count),
         _filled(column(ids.timestamp_type), _CREATE_TIME, count),
         _filled(column(ids.leader_epoch), _NO_LEADER_EPOCH, count),
-        _or_nulls(column(ids.key), count),
-        _or_nulls(column(ids.value), count),
+        _written("key", column(ids.key), column(ids.key_schema_id), rows, columns),
+        _written("value", column(ids.value), column(ids.schema_id), rows, columns),
         _headers(column(ids.headers), _header_places(columns, ids), count),
     ]
     kinds = RECORD_SCHEMA.types
@@ -74,6 +76,16 @@ def _filled(values: Any, instead: int, count: int) -> Any:
     if values is None:
         return pa.array(np.full(count, instead, np.int32))
     return values.fill_null(instead) if values.null_count else values
+
+
+def _written(part: Part, raw: Any, schema_ids: Any, rows: Any, columns: TableColumns) -> Any:
+    """Keys or values: as they were kept, or else from their typed columns."""
+    raw = _or_nulls(raw, rows.num_rows)
+    if schema_ids is None or not columns.typed:
+        return raw
+    arrays = [rows.column(i) for i in columns.typed]
+    fields = [columns.arrow.field(i) for i in columns.typed]
+    return written_values(raw, schema_ids, arrays, fields, columns.schemas, part)
 
 
 def _or_nulls(values: Any, count: int) -> Any:

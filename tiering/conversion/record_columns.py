@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,7 +23,16 @@ from pyiceberg.types import (
 )
 
 from tiering.errors import FatalError
-from tiering.table.schema import raw_schema
+from tiering.table.schema import (
+    ERROR_CLASS_FIELD,
+    ERROR_PART_FIELD,
+    ERROR_REASON_FIELD,
+    KEY_SCHEMA_ID_FIELD,
+    SCHEMA_ID_FIELD,
+    raw_schema,
+)
+from tiering.values.arrow_fields import arrow_field, field_id, leaf_paths
+from tiering.values.stored_schema import Part, StoredSchema, stored_schemas
 
 __all__ = ["FieldIds", "TableColumns", "field_ids"]
 
@@ -40,7 +49,10 @@ _ARROW_TYPES: Final[dict[type[IcebergType], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldIds:
-    """Ids of Kafka's own columns: as a table is made with them, so for its whole life."""
+    """Ids of Kafka's own columns: as a table is made with them, so for its whole life.
+
+    `key` and `value` are, in a table with typed columns, what these don't hold.
+    """
 
     partition: int
     offset: int
@@ -52,6 +64,8 @@ class FieldIds:
     header_key: int
     header_value: int
     value: int
+    schema_id: int
+    key_schema_id: int
 
 
 @lru_cache(maxsize=1)
@@ -69,12 +83,15 @@ def field_ids() -> FieldIds:
         header_key=ids["kafka_headers.element.key"],
         header_value=ids["kafka_headers.element.value"],
         value=ids["value"],
+        schema_id=SCHEMA_ID_FIELD,
+        key_schema_id=KEY_SCHEMA_ID_FIELD,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumns:
-    """The columns that a topic's files have: Kafka's own, as far as the table still has them.
+    """The columns that a topic's files have: Kafka's own, as far as the table still has them,
+    and those that values (and keys) written with a schema go into.
 
     A column that somebody else has added is not written at all: by the specification ("Column
     projection") every reader then takes its initial default, or null. A renamed one is written
@@ -83,54 +100,82 @@ class TableColumns:
     Attributes:
         arrow: the files' schema; every field carries its Iceberg id.
         table: the table's Iceberg schema.
+        schemas: writers' schemas that the table knows.
     """
 
     arrow: pa.Schema
     table: Schema
+    schemas: Mapping[tuple[Part, int], StoredSchema] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schema_json: str) -> TableColumns:
-        """Columns for a table schema (JSON of the spec).
+    def of(cls, schema_json: str, properties: Mapping[str, str] | None = None) -> TableColumns:
+        """Columns for a table schema (JSON of the spec) and its properties that hold schemas.
 
         Raises FatalError where a column has a type that Kafka's records don't fit, or where
         partition and offset are missing.
         """
-        return _table_columns(schema_json)
+        return _table_columns(schema_json, tuple(sorted((properties or {}).items())))
 
-    def rows(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-        """Records of RECORD_SCHEMA as rows of the table. Keys and values are not copied."""
-        arrays = [
-            _SOURCES[_field_id(field)](records, partition, field.type) for field in self.arrow
-        ]
+    def rows(
+        self,
+        records: pa.RecordBatch,
+        partition: int,
+        given: Mapping[int, pa.Array] | None = None,
+    ) -> pa.RecordBatch:
+        """Records of RECORD_SCHEMA as rows of the table. Keys and values are not copied.
+
+        `given` are columns by field id, instead of what the records have for them.
+        """
+        given = given or {}
+        arrays = []
+        for each in self.arrow:
+            number = field_id(each)
+            if number in given:
+                arrays.append(given[number])
+            elif number in _SOURCES:
+                arrays.append(_SOURCES[number](records, partition, each.type))
+            else:
+                arrays.append(pa.nulls(records.num_rows, each.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def index(self, field_id: int) -> int | None:
-        """Where the column of that id is, or None."""
-        places = (i for i, field in enumerate(self.arrow) if _field_id(field) == field_id)
+    @property
+    def typed(self) -> tuple[int, ...]:
+        """Where the columns are that aren't Kafka's own."""
+        return tuple(i for i, f in enumerate(self.arrow) if field_id(f) not in _KAFKA_IDS)
+
+    def index(self, number: int) -> int | None:
+        """Where the column of that field id is, or None."""
+        places = (i for i, each in enumerate(self.arrow) if field_id(each) == number)
         return next(places, None)
 
     def paths(self, *ids: int) -> list[str]:
         """Parquet paths of the leaf columns of these ids, as far as there are any."""
-        return [path for field_id, path in self.leaves() if field_id in ids]
+        return [path for number, path in self.leaves() if number in ids]
 
     def leaves(self) -> list[tuple[int, str]]:
         """(field id, Parquet path) of every leaf column, in the file's order."""
-        return [leaf for field in self.arrow for leaf in _leaves(field, field.name)]
+        return [leaf for each in self.arrow for leaf in leaf_paths(each)]
 
 
 @lru_cache(maxsize=256)
-def _table_columns(schema_json: str) -> TableColumns:
+def _table_columns(schema_json: str, properties: tuple[tuple[str, str], ...]) -> TableColumns:
     schema = Schema.model_validate_json(schema_json)
-    fields = [_arrow_field(f) for f in schema.fields if f.field_id in _SOURCES]
-    columns = TableColumns(arrow=pa.schema(fields), table=schema)
+    schemas = stored_schemas(dict(properties))
+    bound = {number for stored in schemas.values() for number in stored.columns.values()}
+    fields = [
+        _kafka_field(f) if f.field_id in _SOURCES else arrow_field(f)
+        for f in schema.fields
+        if f.field_id in _KAFKA_IDS or f.field_id in bound
+    ]
+    columns = TableColumns(arrow=pa.schema(fields), table=schema, schemas=schemas)
     ids = field_ids()
-    for field_id, name in ((ids.partition, "kafka_partition"), (ids.offset, "kafka_offset")):
-        if columns.index(field_id) is None:
+    for number, name in ((ids.partition, "kafka_partition"), (ids.offset, "kafka_offset")):
+        if columns.index(number) is None:
             raise FatalError(f"the table's column {name} was dropped; offsets need it")
     return columns
 
 
-def _arrow_field(field: NestedField) -> Any:
+def _kafka_field(field: NestedField) -> Any:
     return pa.field(
         field.name,
         _arrow_type(field),
@@ -159,28 +204,10 @@ def _header_field(kind: ListType) -> Any:
     ]
     return pa.field(
         "element",
-        pa.struct([_arrow_field(child) for child in known]),
+        pa.struct([_kafka_field(child) for child in known]),
         nullable=not kind.element_required,
         metadata={b"PARQUET:field_id": str(kind.element_id).encode()},
     )
-
-
-def _field_id(field: Any) -> int:
-    return int(field.metadata[b"PARQUET:field_id"])
-
-
-def _leaves(field: Any, path: str) -> Iterator[tuple[int, str]]:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        for child in kind:
-            yield from _leaves(child, f"{path}.{child.name}")
-    elif pa.types.is_map(kind):
-        yield from _leaves(kind.key_field, f"{path}.key_value.key")
-        yield from _leaves(kind.item_field, f"{path}.key_value.value")
-    elif pa.types.is_list(kind):
-        yield from _leaves(kind.value_field, f"{path}.list.element")
-    else:
-        yield _field_id(field), path
 
 
 _Source = Callable[[Any, int, Any], Any]
@@ -222,7 +249,7 @@ def _headers(records: Any, partition: int, kind: Any) -> Any:
     sources = {ids.header_key: 0, ids.header_value: 1}
     fields = list(kind.value_type)
     children = structs.flatten()
-    chosen = [children[sources[_field_id(field)]] for field in fields]
+    chosen = [children[sources[field_id(field)]] for field in fields]
     elements = pa.StructArray.from_arrays(chosen, fields=fields)
     return pa.ListArray.from_arrays(offsets, elements, type=kind)
 
@@ -242,3 +269,10 @@ def _sources() -> dict[int, _Source]:
 
 
 _SOURCES: Final = _sources()
+_KAFKA_IDS: Final = frozenset(
+    {
+        *_SOURCES,
+        *(SCHEMA_ID_FIELD, KEY_SCHEMA_ID_FIELD),
+        *(ERROR_CLASS_FIELD, ERROR_REASON_FIELD, ERROR_PART_FIELD),
+    }
+)

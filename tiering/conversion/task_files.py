@@ -35,6 +35,7 @@ class TaskFiles:
     nobody commits is an orphan, for removal after its grace.
 
     Args:
+        columns: of the rows and the files.
         store: opened at the table's location.
         new_name: gives the random part.
     """
@@ -42,6 +43,7 @@ class TaskFiles:
     def __init__(
         self,
         task: ConversionTask,
+        columns: TableColumns,
         store: ObjectStore,
         *,
         new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -50,14 +52,13 @@ class TaskFiles:
         self._task = task
         self._store = store
         self._new_name = new_name
-        self._columns = TableColumns.of(target.schema_json)
-        self._split = PartitionSplit.of(target.spec_json, self._columns)
+        self.columns = columns
+        self._split = PartitionSplit.of(target.spec_json, columns)
         self._open: OrderedDict[tuple[object, ...], tuple[str, ParquetFile]] = OrderedDict()
         self._finished: list[tuple[str, DataFileEntry]] = []
 
-    def add(self, records: pa.RecordBatch) -> None:
-        """Append records (RECORD_SCHEMA), which follow those before in offset order."""
-        rows = self._columns.rows(records, self._task.partition)
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows, which follow those before in offset order."""
         for partition, part in self._split.split(rows):
             self._file(partition).add(part)
             self._bound_buffers()
@@ -89,7 +90,7 @@ class TaskFiles:
         file = ParquetFile(
             self._store.open_upload(key),
             f"{self._task.target.location.rstrip('/')}/{key}",
-            self._columns,
+            self.columns,
             self._task.target,
             spec_id=self._split.spec_id,
             partition=partition,

@@ -21,6 +21,7 @@ from tiering.offset_reader.offset_order import in_offset_order
 from tiering.offset_reader.row_group_reads import RowGroupReads
 from tiering.offset_reader.snapshot_view import SnapshotView
 from tiering.offset_reader.topic_columns import Projection
+from tiering.values.stored_schema import schema_properties_of
 
 __all__ = ["NO_RECORDS", "SCAN_LIMITS", "RecordCursor", "TableRecords"]
 
@@ -50,7 +51,8 @@ class TableRecords:
         self._view = view
         self._limits = limits
         schema = kafka_schema(view.metadata, dropped=with_dropped)
-        self._columns = TableColumns.of(schema.model_dump_json())
+        stored = schema_properties_of(view.metadata.properties)
+        self._columns = TableColumns.of(schema.model_dump_json(), stored)
         leaves = {field_id for field_id, _ in self._columns.leaves()}
         wanted = prune_columns(schema, leaves, select_full_types=False)
         self._projection = Projection.of_schema(view.metadata, wanted)

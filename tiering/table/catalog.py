@@ -29,6 +29,7 @@ from tiering.table.rewriting import REWRITE_PROPERTIES, make_ready_for_rewrites
 from tiering.table.schema import COLUMNS_VERSION, raw_schema, sort_order
 from tiering.table.snapshot_policy import snapshot_properties
 from tiering.tasks import TableTarget
+from tiering.values.stored_schema import schema_properties_of
 from tiering.watermarks import (
     COLUMNS_VERSION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -159,6 +160,7 @@ def table_target(table: Table) -> TableTarget:
             for key, value in table.io.properties.items()
             if key.startswith(_WORKER_PROPERTIES) and not is_secret(key)
         },
+        schemas=schema_properties_of(metadata.properties),
     )
 
 

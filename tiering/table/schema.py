@@ -22,10 +22,30 @@ from pyiceberg.types import (
 
 from tiering.segments import check_topic_name
 
-__all__ = ["COLUMNS_VERSION", "raw_schema", "sort_order", "table_name"]
+__all__ = [
+    "COLUMNS_VERSION",
+    "ERROR_CLASS_FIELD",
+    "ERROR_PART_FIELD",
+    "ERROR_REASON_FIELD",
+    "KEY_SCHEMA_ID_FIELD",
+    "SCHEMA_ID_FIELD",
+    "raw_schema",
+    "sort_order",
+    "table_name",
+]
 
 COLUMNS_VERSION: Final = 1
 """Version of the metadata columns, kept in the table property `onecopy.columns-version`."""
+
+SCHEMA_ID_FIELD: Final = 1001
+KEY_SCHEMA_ID_FIELD: Final = 1002
+"""Field ids of `kafka_schema_id` and `kafka_key_schema_id`, which a table gets when it becomes
+typed: the same in every table, and high enough to be free in tables that are older."""
+
+ERROR_CLASS_FIELD: Final = 901
+ERROR_REASON_FIELD: Final = 902
+ERROR_PART_FIELD: Final = 903
+"""Field ids of what a table of dead letters has beside the records."""
 
 _NAME_LENGTH_MAX: Final = 200
 _PLAIN: Final = re.compile(r"[a-z0-9]")

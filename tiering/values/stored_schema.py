@@ -24,6 +24,7 @@ __all__ = [
     "SchemaFormat",
     "StoredSchema",
     "schema_properties",
+    "schema_properties_of",
     "stored_schemas",
 ]
 
@@ -115,6 +116,11 @@ def stored_schemas(properties: Mapping[str, str]) -> dict[tuple[Part, int], Stor
 def schema_properties(schemas: Iterable[StoredSchema]) -> dict[str, str]:
     """The inverse."""
     return {each.property_name: each.encode() for each in schemas}
+
+
+def schema_properties_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's properties that hold schemas."""
+    return {k: v for k, v in properties.items() if k.startswith(SCHEMA_PROPERTY_PREFIX)}
 
 
 @lru_cache(maxsize=1024)
