@@ -120,6 +120,12 @@ class Harness:
         """fetchLogSegment into `target`; `how`: all, byte (read() only), head:N (then close)."""
         return self.call("fetch", start, "-" if end is None else end, how, target)
 
+    def race(self, positions: Sequence[int], *, threads: int, head: int) -> list[str]:
+        """fetchLogSegment at each position, in threads; SHA-256 of `head` bytes of each."""
+        outcome = self.call("race", threads, head, *positions)
+        assert outcome.error is None, outcome
+        return outcome.message.split(" ")
+
     def index(self, kind: str, target: Path) -> Outcome:
         """fetchIndex into `target`, which must not exist."""
         return self.call("index", kind, target)

@@ -26,6 +26,8 @@ def test_good_settings_are_taken_without_a_network(jvm: Harness) -> None:
         progress_deadline_ms=3,
         fetch_deadline_ms=4,
         pull_bytes=1 << 20,
+        keep_bytes=0,
+        keep_ms=1,
         allow_plaintext="false",
     )
     assert outcome.error is None, outcome
@@ -70,6 +72,9 @@ def test_keys_of_others_are_let_be(jvm: Harness) -> None:
         ("pull_bytes", (1 << 20) - 1),
         ("pull_bytes", (4 << 20) + 1),
         ("pull_bytes", "1MiB"),
+        ("keep_bytes", -1),
+        ("keep_bytes", (1 << 30) + 1),
+        ("keep_ms", 0),
         ("connect_timeout_ms", 0),
         ("copy_deadline_ms", -5),
         ("progress_deadline_ms", "soon"),

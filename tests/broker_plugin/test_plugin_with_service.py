@@ -85,13 +85,30 @@ def stored(jvm: Harness, service: str, tmp_path: Path) -> Segment:
     return segment
 
 
-def test_log_comes_back(jvm: Harness, stored: Segment, tmp_path: Path) -> None:
+def test_log_comes_back(jvm: Harness, service: str, stored: Segment, tmp_path: Path) -> None:
     log = (stored.directory / f"{100:020d}.log").read_bytes()
+    assert jvm.configure(service, token=TOKEN, keep_bytes=0).error is None
     assert jvm.fetch(tmp_path / "all").error is None
     assert (tmp_path / "all").read_bytes() == log
     for start in random.Random(1).sample(starts_of(log), 20):
         assert jvm.fetch(tmp_path / "part", start // 4, how="head:1500000").error is None
         assert (tmp_path / "part").read_bytes() == log[start : start + 1_500_000]
+
+
+def test_log_comes_back_from_what_was_kept(jvm: Harness, stored: Segment, tmp_path: Path) -> None:
+    """From a batch at or a little before the one that was asked for, and on from there."""
+    log = (stored.directory / f"{100:020d}.log").read_bytes()
+    starts = starts_of(log)
+    begun = set()
+    for start in random.Random(1).sample(starts, 60):
+        assert jvm.fetch(tmp_path / "part", start // 4, how="head:1500000").error is None
+        part = (tmp_path / "part").read_bytes()
+        at = log.index(part[:61])
+        assert log[at : at + 1_500_000] == part
+        assert start - 2**18 < at <= start
+        assert at in starts
+        begun.add(at == start)
+    assert begun == {True, False}
 
 
 def test_end_position_is_inclusive(jvm: Harness, stored: Segment, tmp_path: Path) -> None:

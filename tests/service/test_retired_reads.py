@@ -250,6 +250,29 @@ def test_a_broker_walks_the_log(http: httpx.Client, layout: str, max_bytes: int)
     assert check_served(served, segment.log[lie[first].position :]) == len(lie) - first
 
 
+@Layout
+@pytest.mark.parametrize("max_bytes", [1, 2000, 1 << 22])
+def test_marks_are_places_in_the_original_log(
+    http: httpx.Client, layout: str, max_bytes: int
+) -> None:
+    """Who has kept an answer finds in it what a pull from there would bring."""
+    segment = SHELF[layout]
+    lie = {place.position: place.base_offset for place in places(segment.log)}
+    for cursor in sorted(lie)[:: max(1, len(lie) // 10)]:
+        query = {"cursor": cursor, "max_bytes": max_bytes}
+        answer = http.get(f"{path(segment)}/log", params=query)
+        served = {place.position: place.base_offset for place in places(answer.content)}
+        marks = [mark.split(":") for mark in answer.headers["onecopy-batch-marks"].split(",")]
+        begun = [(int(start), int(place)) for start, place in marks]
+        assert begun[0] == (cursor, 0)
+        assert len(begun) <= 64
+        assert all(lie[start] == served[place] for start, place in begun)
+        start, place = begun[-1]
+        rest = len(answer.content) - place
+        again = http.get(f"{path(segment)}/log", params={"cursor": start, "max_bytes": rest})
+        assert again.content == answer.content[place:]
+
+
 def test_a_broker_gets_indexes_and_416(http: httpx.Client) -> None:
     segment = SHELF["all codecs"]
     index = http.get(f"{path(segment)}/indexes/offset")

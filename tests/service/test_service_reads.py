@@ -21,6 +21,7 @@ from tiering.service import DEFAULT_SERVICE_LIMITS
 from tiering.store import ObjectStore
 
 CURSOR = "onecopy-next-cursor"
+MARKS = "onecopy-batch-marks"
 LAYOUTS = {
     "mixed": make_sample(1),
     "without index": make_sample(2, index_every=10**9),
@@ -117,6 +118,22 @@ class TestPulls:
                 max_bytes=100_000,
             )
             assert b"".join(pieces) == sample.log[sample.starts[first] : ends[last]]
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("max_bytes", [1, 20_000, 10**9])
+    def test_marks_say_where_batches_begin(
+        self, shared_client: httpx.Client, layout: str, max_bytes: int
+    ) -> None:
+        sample = put(shared_client, LAYOUTS[layout])
+        for start in sample.starts[:: max(1, len(sample.starts) // 20)]:
+            answer = pull(shared_client, sample, cursor=start, max_bytes=max_bytes)
+            marks = [mark.split(":") for mark in answer.headers[MARKS].split(",")]
+            begun = [(int(at), int(place)) for at, place in marks]
+            assert begun[0] == (start, 0)
+            assert {at for at, _ in begun} <= set(sample.starts)
+            assert all(place == at - start < len(answer.content) for at, place in begun)
+            batches = sum(start <= at < start + len(answer.content) for at in sample.starts)
+            assert min(batches, 20) <= len(begun) <= 64
 
     def test_behind_the_end(self, client: httpx.Client) -> None:
         sample = put(client, make_sample())

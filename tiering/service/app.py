@@ -41,9 +41,10 @@ from tiering.service.segment_writes import SegmentWrites
 from tiering.service.table_views import LoadTable, TableViews
 from tiering.store.objects import ObjectStore
 
-__all__ = ["NEXT_CURSOR", "build_app", "system_clock_ms"]
+__all__ = ["BATCH_MARKS", "NEXT_CURSOR", "build_app", "system_clock_ms"]
 
 NEXT_CURSOR = "Onecopy-Next-Cursor"
+BATCH_MARKS = "Onecopy-Batch-Marks"
 _SEGMENT_PATH = "/v1/segments/{topic_id}/{partition}/{name}"
 _DIGITS_MAX = 19
 
@@ -176,7 +177,7 @@ class _Endpoints:
         with self._admission.slot(segment.topic_id):
             loop = asyncio.get_running_loop()
             answer = await loop.run_in_executor(self._threads, pull)
-        headers = {}
+        headers = {BATCH_MARKS: answer.marks()}
         if answer.next_position is not None:
             headers[NEXT_CURSOR] = str(answer.next_position)
         return Response(answer.data, headers=headers, media_type="application/octet-stream")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from segment_reader.indexes import SERVED_POSITION_DIVISOR as POSITION_DIVISOR
 from tiering.segments import SegmentId
@@ -10,13 +14,36 @@ from tiering.service.refusals import Refusal
 
 __all__ = ["POSITION_DIVISOR", "Pull", "out_of_range"]
 
+_MARKS_MAX: Final = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """Whole batches, and the original position of the next one (None: nothing is left)."""
+    """Whole batches.
+
+    Attributes:
+        next_position: the original position of the next one (None: nothing is left).
+        starts: original position of each batch.
+        places: where each batch begins in `data`.
+    """
 
     data: bytes | memoryview
     next_position: int | None
+    starts: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+    def marks(self) -> str:
+        """ "start:place,..." of some batches, spread evenly over the bytes, the first one always.
+
+        By these a client finds its way in bytes that it has kept.
+        """
+        if len(self.places) <= _MARKS_MAX:
+            chosen = np.arange(len(self.places))
+        else:
+            even = np.arange(_MARKS_MAX) * len(self.data) // _MARKS_MAX
+            chosen = np.unique(np.searchsorted(self.places, even, side="right") - 1)
+        pairs = zip(self.starts[chosen].tolist(), self.places[chosen].tolist(), strict=True)
+        return ",".join(f"{start}:{place}" for start, place in pairs)
 
 
 def out_of_range(segment: SegmentId) -> Refusal:

@@ -143,7 +143,11 @@ def _answer(
     stop = max(batch + 1, min(stop, unit.first_fault(batch)))
     following = int(segment.starts[stop]) if stop < len(segment.starts) else end
     past_end = end_position is not None and following // POSITION_DIVISOR > end_position
+    places = np.zeros(stop - batch, np.int64)
+    places[1:] = unit.ends[at : stop - 1 - unit.first] - begin
     return Pull(
         data=unit.data[begin : int(unit.ends[stop - 1 - unit.first])],
         next_position=None if following >= end or past_end else following,
+        starts=segment.starts[batch:stop],
+        places=places,
     )

@@ -167,9 +167,12 @@ class SegmentReads:
             start, window = log.find(near, position, max_bytes)
         end = window.cut(start, max_bytes, end_position)
         past_end = end_position is not None and end // POSITION_DIVISOR > end_position
+        starts = window.starts(start, end)
         return Pull(
             data=window.slice(start, end),
             next_position=None if end >= log.size or past_end else end,
+            starts=starts,
+            places=starts - start,
         )
 
     def _floor(self, entry: LedgerEntry, position: int) -> int:
@@ -238,6 +241,11 @@ class _Window:
             fits &= starts // POSITION_DIVISOR <= end_position
         first_end = int(ends[np.searchsorted(starts, start)])
         return max(first_end, int(ends[fits][-1]) if fits.any() else 0)
+
+    def starts(self, start: int, end: int) -> npt.NDArray[np.int64]:
+        """Where the batches in [start, end) begin in the log."""
+        first, stop = np.searchsorted(self.batches.starts, (start, end))
+        return self.batches.starts[first:stop]
 
     def slice(self, start: int, end: int) -> bytes | memoryview:
         """Bytes [start, end) of the log, not copied."""

@@ -10,10 +10,17 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
@@ -74,6 +81,7 @@ public final class Harness {
             case "segment" -> segment(command);
             case "copy" -> copy(Integer.parseInt(command[1]));
             case "fetch" -> fetch(command);
+            case "race" -> race(command);
             case "index" -> index(IndexType.valueOf(command[1]), Path.of(command[2]));
             case "delete" -> delete();
             case "close" -> close();
@@ -158,6 +166,29 @@ public final class Harness {
             file.write(head);
             return String.valueOf(head.length);
         }
+    }
+
+    /** race THREADS HEAD POSITION...: fetches in threads; SHA-256 of what each begins with. */
+    private String race(String[] f) throws Exception {
+        int head = Integer.parseInt(f[2]);
+        ExecutorService threads = Executors.newFixedThreadPool(Integer.parseInt(f[1]));
+        List<Future<String>> digests = new ArrayList<>();
+        for (int i = 3; i < f.length; i++) {
+            int position = Integer.parseInt(f[i]);
+            digests.add(threads.submit(() -> {
+                try (InputStream stream = manager.fetchLogSegment(metadata, position)) {
+                    byte[] bytes = stream.readNBytes(head);
+                    MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
+                    return HexFormat.of().formatHex(sha256.digest(bytes));
+                }
+            }));
+        }
+        List<String> found = new ArrayList<>();
+        for (Future<String> digest : digests) {
+            found.add(digest.get());
+        }
+        threads.shutdown();
+        return String.join(" ", found);
     }
 
     private static long copyAll(InputStream stream, OutputStream file) throws IOException {

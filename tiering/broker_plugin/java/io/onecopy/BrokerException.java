@@ -59,6 +59,11 @@ final class BrokerException {
                 : new RemoteStorageException(message);
     }
 
+    /** Whether the service says that the whole segment isn't there. */
+    static boolean isGone(ServiceAnswer answer) {
+        return isMissing(answer) && !answer.errorCode().equals("index_not_found");
+    }
+
     static boolean isMissing(ServiceAnswer answer) {
         return (answer.status() == 404 || answer.status() == 410)
                 && MISSING.contains(answer.errorCode());

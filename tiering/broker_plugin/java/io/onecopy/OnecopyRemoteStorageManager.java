@@ -16,8 +16,9 @@ import org.apache.kafka.server.log.remote.storage.RemoteStorageManager;
 /**
  * Kafka's tier (KIP-405) kept by the Onecopy service, spoken to over HTTP.
  *
- * <p>It holds no state but its settings and a connection pool: what is stored, and what of it is
- * still in Kafka's own format, is the service's matter. Every call ends within its deadline.
+ * <p>It holds no state but its settings, a connection pool and what it pulled a moment ago: what is
+ * stored, and what of it is still in Kafka's own format, is the service's matter. Every call ends
+ * within its deadline.
  */
 public final class OnecopyRemoteStorageManager implements RemoteStorageManager {
     /** Far above {@code segment.index.bytes} in use (10 MiB by default). */
@@ -25,12 +26,14 @@ public final class OnecopyRemoteStorageManager implements RemoteStorageManager {
 
     private volatile PluginConfig config;
     private volatile ServiceClient client;
+    private volatile KeptChunks kept;
     private final OutageLog outage = new OutageLog();
 
     @Override
     public void configure(Map<String, ?> configs) {
         PluginConfig parsed = PluginConfig.parse(configs);
         client = new ServiceClient(parsed);
+        kept = new KeptChunks(parsed.keepBytes(), parsed.keepMs());
         config = parsed;
     }
 
@@ -95,7 +98,7 @@ public final class OnecopyRemoteStorageManager implements RemoteStorageManager {
         if (startPosition < 0) {
             throw new IllegalArgumentException("start position " + startPosition + " is negative");
         }
-        SegmentLog log = new SegmentLog(client, config, metadata, endPosition);
+        SegmentLog log = new SegmentLog(client, kept, config, metadata, endPosition);
         return new PullInputStream(log, log.first(startPosition));
     }
 
@@ -111,6 +114,9 @@ public final class OnecopyRemoteStorageManager implements RemoteStorageManager {
             throw BrokerException.of(what, e);
         }
         if (answer.status() != 200 || !answer.hasLength()) {
+            if (BrokerException.isGone(answer)) {
+                kept.drop(metadata.remoteLogSegmentId());
+            }
             throw BrokerException.of(what, answer);
         }
         return new ByteArrayInputStream(answer.body());
@@ -126,6 +132,8 @@ public final class OnecopyRemoteStorageManager implements RemoteStorageManager {
             answer = client.delete(path, Deadline.within(config.fetchDeadline()));
         } catch (ServiceFailure e) {
             throw BrokerException.of(what, e);
+        } finally {
+            kept.drop(metadata.remoteLogSegmentId());
         }
         boolean gone = answer.status() == 204 || BrokerException.isMissing(answer);
         if (!gone) {

@@ -27,7 +27,9 @@ import org.apache.kafka.common.config.ConfigException;
  * @param copyDeadline for a whole copy, however steadily it moves
  * @param progressDeadline for a copy in which no byte moves
  * @param fetchDeadline for one pull, one index or one delete
- * @param pullBytes most log bytes asked for at a time
+ * @param pullBytes most log bytes asked for at a time by who doesn't read on
+ * @param keepBytes memory for what was pulled, until the broker asks for the rest of it; 0: none
+ * @param keepMs how long it is kept: what changes in the service shows after that
  */
 record PluginConfig(
         URI url,
@@ -37,7 +39,9 @@ record PluginConfig(
         Duration copyDeadline,
         Duration progressDeadline,
         Duration fetchDeadline,
-        int pullBytes) {
+        int pullBytes,
+        int keepBytes,
+        int keepMs) {
 
     static final String PREFIX = "onecopy.";
     static final String URL = "onecopy.url";
@@ -50,10 +54,15 @@ record PluginConfig(
     static final String PROGRESS_DEADLINE = "onecopy.progress.deadline.ms";
     static final String FETCH_DEADLINE = "onecopy.fetch.deadline.ms";
     static final String PULL_BYTES = "onecopy.pull.bytes";
+    static final String KEEP_BYTES = "onecopy.keep.bytes";
+    static final String KEEP = "onecopy.keep.ms";
+
+    /** Most log bytes asked for at a time. */
+    static final int PULL_BYTES_MAX = 4 << 20;
 
     private static final Set<String> KEYS = new TreeSet<>(Set.of(
             URL, TOKEN, TOKEN_FILE, ALLOW_PLAINTEXT, TLS_TRUST, CONNECT_TIMEOUT, COPY_DEADLINE,
-            PROGRESS_DEADLINE, FETCH_DEADLINE, PULL_BYTES));
+            PROGRESS_DEADLINE, FETCH_DEADLINE, PULL_BYTES, KEEP_BYTES, KEEP));
 
     private static final int CONNECT_TIMEOUT_MS_DEFAULT = 5_000;
     private static final int COPY_DEADLINE_MS_DEFAULT = 600_000;
@@ -64,7 +73,9 @@ record PluginConfig(
     /** A consumer's usual fetch (1 MiB) plus the batches cut off at both of its ends. */
     private static final int PULL_BYTES_DEFAULT = 1_310_720;
     private static final int PULL_BYTES_MIN = 1 << 20;
-    private static final int PULL_BYTES_MAX = 4 << 20;
+    private static final int KEEP_BYTES_DEFAULT = 32 << 20;
+    private static final int KEEP_BYTES_MAX = 1 << 30;
+    private static final int KEEP_MS_DEFAULT = 30_000;
 
     /** Literal loopback addresses: a name would have to be resolved, and could change. */
     private static final Pattern LOOPBACK =
@@ -86,7 +97,9 @@ record PluginConfig(
                 millis(configs, COPY_DEADLINE, COPY_DEADLINE_MS_DEFAULT),
                 millis(configs, PROGRESS_DEADLINE, PROGRESS_DEADLINE_MS_DEFAULT),
                 millis(configs, FETCH_DEADLINE, FETCH_DEADLINE_MS_DEFAULT),
-                number(configs, PULL_BYTES, PULL_BYTES_DEFAULT, PULL_BYTES_MIN, PULL_BYTES_MAX));
+                number(configs, PULL_BYTES, PULL_BYTES_DEFAULT, PULL_BYTES_MIN, PULL_BYTES_MAX),
+                number(configs, KEEP_BYTES, KEEP_BYTES_DEFAULT, 0, KEEP_BYTES_MAX),
+                number(configs, KEEP, KEEP_MS_DEFAULT, 1, DEADLINE_MS_MAX));
     }
 
     private static void refuseUnknownKeys(Map<String, ?> configs) {

@@ -10,9 +10,8 @@ import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
 /**
  * A segment's log from one position on, pulled as it is read.
  *
- * <p>There is no read-ahead: the broker usually takes one pull's worth and closes, so the next
- * pull would mostly be thrown away. Nothing is in flight between reads, and closing is free.
- * Used by one thread at a time, like every stream.
+ * <p>There is no read-ahead: the broker usually takes a part of what is there and closes. Nothing
+ * is in flight between reads, and closing is free. Used by one thread at a time, like every stream.
  */
 final class PullInputStream extends InputStream {
     private final SegmentLog log;
@@ -87,7 +86,7 @@ final class PullInputStream extends InputStream {
 
     private void take(SegmentLog.Pull pull) {
         bytes = pull.bytes();
-        at = 0;
+        at = pull.from();
         next = pull.next();
     }
 }
