@@ -1,0 +1,429 @@
+"""An Avro schema's JSON text as a small tree of what its bytes hold (Avro 1.12, "Schemas").
+
+Only the writer's schema matters here: defaults, documentation and orders are passed over, names of
+types serve to find them, and logical types that the specification says to ignore are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from tiering.values.codec import UnsupportedSchema
+from tiering.values.units import MICROS_OF_DAY, MILLIS_OF_DAY, NANOS_LOCAL, NANOS_UTC
+
+__all__ = [
+    "Array",
+    "Field",
+    "Leaf",
+    "LeafKind",
+    "Map",
+    "Node",
+    "Record",
+    "Union",
+    "holds_column",
+    "parse_schema",
+]
+
+NESTING_MAX: Final = 64
+"""Types inside each other."""
+
+COLUMNS_MAX: Final = 10_000
+"""Columns of one schema: named types may be used many times, so a short text can be a huge tree."""
+
+FIXED_BYTES_MAX: Final = 16 * 1024
+"""Of a fixed type: Arrow needs its bytes for every null, too."""
+
+_DECIMAL_DIGITS_MAX: Final = 38
+
+_Json: TypeAlias = object
+
+
+class LeafKind(StrEnum):
+    """What is no record, array, map or union."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BYTES = "bytes"
+    STRING = "string"
+    FIXED = "fixed"
+    ENUM = "enum"
+    DATE = "date"
+    TIMESTAMP_MILLIS = "timestamp-millis"
+    TIMESTAMP_MICROS = "timestamp-micros"
+    LOCAL_TIMESTAMP_MILLIS = "local-timestamp-millis"
+    LOCAL_TIMESTAMP_MICROS = "local-timestamp-micros"
+    DECIMAL_BYTES = "decimal over bytes"
+    DECIMAL_FIXED = "decimal over fixed"
+    UUID_TEXT = "uuid over string"
+    UUID_FIXED = "uuid over fixed"
+
+
+_PRIMITIVES: Final = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A primitive, fixed or enum type, with its logical type.
+
+    Attributes:
+        size: bytes of a fixed.
+        precision, scale: of a decimal.
+        symbols: of an enum.
+        unit: what a number counts, where no type of the table's says it.
+    """
+
+    kind: LeafKind
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+    symbols: tuple[str, ...] = ()
+    unit: str | None = None
+
+
+_LOGICAL: Final[Mapping[tuple[str, str], Leaf]] = {
+    ("int", "date"): Leaf(kind=LeafKind.DATE),
+    ("int", "time-millis"): Leaf(kind=LeafKind.INT, unit=MILLIS_OF_DAY),
+    ("long", "time-micros"): Leaf(kind=LeafKind.LONG, unit=MICROS_OF_DAY),
+    ("long", "timestamp-millis"): Leaf(kind=LeafKind.TIMESTAMP_MILLIS),
+    ("long", "timestamp-micros"): Leaf(kind=LeafKind.TIMESTAMP_MICROS),
+    ("long", "timestamp-nanos"): Leaf(kind=LeafKind.LONG, unit=NANOS_UTC),
+    ("long", "local-timestamp-millis"): Leaf(kind=LeafKind.LOCAL_TIMESTAMP_MILLIS),
+    ("long", "local-timestamp-micros"): Leaf(kind=LeafKind.LOCAL_TIMESTAMP_MICROS),
+    ("long", "local-timestamp-nanos"): Leaf(kind=LeafKind.LONG, unit=NANOS_LOCAL),
+    ("string", "uuid"): Leaf(kind=LeafKind.UUID_TEXT),
+}
+"""Those that aren't here leave the plain type, but for what is over bytes and fixed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A record's field and the names that it had before."""
+
+    name: str
+    node: Node
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record: its fields one after the other."""
+
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """An array: blocks of items."""
+
+    items: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """A map: blocks of a string and a value."""
+
+    values: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union:
+    """A union: the number of a branch, then a value of that.
+
+    Columns know three forms of it. With one branch beside null it is that branch, nullable. With
+    several, or one that holds nothing, it is `tagged`: a struct that says which it is. With null
+    alone it is nothing.
+    """
+
+    branches: tuple[Node, ...]
+
+    @property
+    def null_index(self) -> int:
+        """The branch that is null, or -1."""
+        return next((i for i, branch in enumerate(self.branches) if _is_null(branch)), -1)
+
+    @property
+    def others(self) -> tuple[Node, ...]:
+        """The branches that aren't null."""
+        return tuple(branch for branch in self.branches if not _is_null(branch))
+
+    @property
+    def is_tagged(self) -> bool:
+        """Whether it takes a struct of its own."""
+        others = self.others
+        if len(others) == 1 and self.null_index >= 0:
+            return not holds_column(others[0])
+        return len(others) > 1
+
+
+Node: TypeAlias = Leaf | Record | Array | Map | Union
+
+
+def holds_column(node: Node) -> bool:
+    """Whether there is anything in it to have a column for."""
+    match node:
+        case Leaf(kind=LeafKind.NULL) | Leaf(kind=LeafKind.FIXED, size=0):
+            return False
+        case Record(fields=fields):
+            return any(holds_column(each.node) for each in fields)
+        case Union():
+            return node.is_tagged or any(holds_column(branch) for branch in node.others)
+        case _:
+            return True
+
+
+def parse_schema(definition: str, references: Sequence[tuple[str, str]] = ()) -> Node:
+    """The tree of a schema's text; `references` are the (name, text) of schemas that it uses.
+
+    Raises:
+        UnsupportedSchema: It is recursive, or has an array of what holds nothing, or is larger
+            than what tables can hold.
+        ValueError: It is no Avro schema.
+    """
+    parser = _Parser()
+    texts = [_json(text, f"reference {name}") for name, text in references]
+    texts.append(_json(definition, "schema"))
+    for text in texts:
+        parser.collect(text, "", 0)
+    return parser.node(texts[-1], "")
+
+
+def _json(text: str, what: str) -> _Json:
+    try:
+        parsed: _Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the Avro {what} is not JSON: {error}") from error
+    return parsed
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.kind is LeafKind.NULL
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _names(described: Mapping[str, _Json], namespace: str) -> tuple[str, str]:
+    """Full name and namespace of a named type ("Names" of the specification)."""
+    name, own = described.get("name"), described.get("namespace", namespace)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"an Avro {described.get('type')} has no name")
+    if not isinstance(own, str):
+        raise ValueError(f"the namespace of the Avro type {name} is no string")
+    full = _full_name(name, own).removeprefix(".")
+    return full, full.rpartition(".")[0]
+
+
+_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Named types as found in all texts, and their trees as far as these are made."""
+
+    _described: dict[str, Mapping[str, _Json]] = field(default_factory=dict)
+    _made: dict[str, tuple[Node, int, int]] = field(default_factory=dict)
+    """Trees with how many columns and levels they have."""
+    _open: list[str] = field(default_factory=list)
+    _columns: int = 0
+    _deepest: int = 0
+
+    def collect(self, text: _Json, namespace: str, depth: int) -> None:
+        """Take down every named type of a text."""
+        if depth > 2 * NESTING_MAX:
+            raise UnsupportedSchema(f"types are nested more than {NESTING_MAX} deep")
+        if isinstance(text, list):
+            for branch in text:
+                self.collect(branch, namespace, depth + 1)
+        if not isinstance(text, dict):
+            return
+        kind = text.get("type")
+        if isinstance(kind, str) and kind in _NAMED:
+            full, namespace = _names(text, namespace)
+            if self._described.setdefault(full, text) != text:
+                raise ValueError(f"the Avro type {full} is defined twice")
+            if kind in ("record", "error"):
+                for each in _fields(text, full):
+                    self.collect(each.get("type"), namespace, depth + 1)
+        else:
+            for inner in (kind, text.get("items"), text.get("values")):
+                self.collect(inner, namespace, depth + 1)
+
+    def node(self, text: _Json, namespace: str, depth: int = 0) -> Node:
+        """The tree of a part of a text."""
+        self._reach(depth)
+        if isinstance(text, str):
+            return self._by_name(text, namespace, depth)
+        if isinstance(text, list):
+            return self._union(text, namespace, depth)
+        if not isinstance(text, dict) or "type" not in text:
+            raise ValueError(f"not an Avro type: {_shown(text)}")
+        kind = text["type"]
+        if not isinstance(kind, str):
+            return self.node(kind, namespace, depth + 1)
+        if kind in _NAMED:
+            return self._named(_names(text, namespace)[0], depth)
+        if kind == "array":
+            return Array(items=self._item(text, "items", namespace, depth))
+        if kind == "map":
+            return Map(values=self._item(text, "values", namespace, depth))
+        if kind in _PRIMITIVES:
+            self._count()
+            return _primitive(kind, text)
+        return self._by_name(kind, namespace, depth)
+
+    def _reach(self, depth: int) -> None:
+        self._deepest = max(self._deepest, depth)
+        if depth > NESTING_MAX:
+            raise UnsupportedSchema(f"types are nested more than {NESTING_MAX} deep")
+
+    def _count(self, columns: int = 1) -> None:
+        self._columns += columns
+        if self._columns > COLUMNS_MAX:
+            raise UnsupportedSchema(f"it has more than {COLUMNS_MAX} columns")
+
+    def _by_name(self, name: str, namespace: str, depth: int) -> Node:
+        if name in _PRIMITIVES:
+            self._count()
+            return Leaf(kind=LeafKind(name))
+        full = _full_name(name, namespace)
+        if full not in self._described and name in self._described:
+            full = name  # as Java looks names up: in the null namespace at last
+        if full not in self._described:
+            raise ValueError(f"the Avro schema uses {full}, which is not defined")
+        return self._named(full, depth)
+
+    def _named(self, full: str, depth: int) -> Node:
+        if full in self._open:
+            raise UnsupportedSchema(f"it is recursive: {full} holds itself")
+        if full in self._made:
+            node, columns, levels = self._made[full]
+            self._count(columns)
+            self._reach(depth + levels)
+            return node
+        described, before, deepest = self._described[full], self._columns, self._deepest
+        self._deepest = depth
+        self._count()
+        if described["type"] == "enum":
+            made: Node = _enum(described, full)
+        elif described["type"] == "fixed":
+            made = _fixed(described, full)
+        else:
+            self._open.append(full)
+            made = self._record(described, full, depth)
+            self._open.pop()
+        self._made[full] = made, self._columns - before, self._deepest - depth
+        self._deepest = max(self._deepest, deepest)
+        return made
+
+    def _record(self, described: Mapping[str, _Json], full: str, depth: int) -> Record:
+        namespace, fields, seen = full.rpartition(".")[0], [], set()
+        for each in _fields(described, full):
+            name = each.get("name")
+            if not isinstance(name, str) or not name or name in seen:
+                raise ValueError(f"a field of {full} has no name of its own: {_shown(name)}")
+            if "." in name:
+                raise UnsupportedSchema(f"a field of {full} has a dot in its name: {name}")
+            seen.add(name)
+            node = self.node(each.get("type"), namespace, depth + 1)
+            fields.append(Field(name=name, node=node, aliases=tuple(_strings(each, "aliases"))))
+        return Record(fields=tuple(fields))
+
+    def _item(self, text: Mapping[str, _Json], key: str, namespace: str, depth: int) -> Node:
+        self._count(2)
+        node = self.node(text.get(key), namespace, depth + 1)
+        if not holds_column(node):
+            raise UnsupportedSchema(f"an Avro {text['type']} whose {key} hold nothing")
+        return node
+
+    def _union(self, branches: Sequence[_Json], namespace: str, depth: int) -> Union:
+        self._count()
+        nodes = tuple(self.node(branch, namespace, depth + 1) for branch in branches)
+        if not nodes:
+            raise ValueError("an Avro union has no branches")
+        if any(isinstance(node, Union) for node in nodes):
+            raise ValueError("an Avro union holds a union")
+        if sum(map(_is_null, nodes)) > 1:
+            raise ValueError("an Avro union has null twice")
+        return Union(branches=nodes)
+
+
+def _fields(described: Mapping[str, _Json], full: str) -> Iterator[Mapping[str, _Json]]:
+    fields = described.get("fields")
+    if not isinstance(fields, list):
+        raise ValueError(f"the Avro record {full} has no fields")
+    for each in fields:
+        if not isinstance(each, dict):
+            raise ValueError(f"a field of {full} is no JSON object: {_shown(each)}")
+        yield each
+
+
+def _strings(described: Mapping[str, _Json], key: str) -> Iterator[str]:
+    values = described.get(key, [])
+    for value in values if isinstance(values, list) else [values]:
+        if not isinstance(value, str):
+            raise ValueError(f"{key} of an Avro type hold {_shown(value)}")
+        yield value
+
+
+def _whole(value: _Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _enum(described: Mapping[str, _Json], full: str) -> Leaf:
+    symbols = tuple(_strings(described, "symbols"))
+    if "symbols" not in described or len(set(symbols)) < len(symbols):
+        raise ValueError(f"the symbols of the Avro enum {full} are missing or not distinct")
+    return Leaf(kind=LeafKind.ENUM, symbols=symbols)
+
+
+def _fixed(described: Mapping[str, _Json], full: str) -> Leaf:
+    size, logical = _whole(described.get("size")), described.get("logicalType")
+    if size is None or size < 0:
+        raise ValueError(f"the Avro fixed {full} has no size")
+    if size > FIXED_BYTES_MAX:
+        raise UnsupportedSchema(f"the Avro fixed {full} has more than {FIXED_BYTES_MAX} bytes")
+    if logical == "uuid" and size == 16:
+        return Leaf(kind=LeafKind.UUID_FIXED, size=size)
+    if logical == "decimal" and size:
+        digits = len(str(2 ** (8 * size - 1) - 1)) - 1
+        return _decimal(described, LeafKind.DECIMAL_FIXED, size, digits)
+    return Leaf(kind=LeafKind.FIXED, size=size)
+
+
+def _primitive(kind: str, described: Mapping[str, _Json]) -> Leaf:
+    logical = described.get("logicalType")
+    if kind == "bytes" and logical == "decimal":
+        return _decimal(described, LeafKind.DECIMAL_BYTES, 0, _DECIMAL_DIGITS_MAX)
+    if isinstance(logical, str) and (kind, logical) in _LOGICAL:
+        return _LOGICAL[kind, logical]
+    return Leaf(kind=LeafKind(kind))
+
+
+def _decimal(described: Mapping[str, _Json], kind: LeafKind, size: int, digits: int) -> Leaf:
+    """A decimal, or the plain type where the specification says that it isn't a valid one."""
+    precision, scale = _whole(described.get("precision")), _whole(described.get("scale", 0))
+    highest = min(digits, _DECIMAL_DIGITS_MAX)
+    if (
+        precision is None
+        or scale is None
+        or not 0 <= scale <= precision <= highest
+        or not precision
+    ):
+        plain = LeafKind.FIXED if kind is LeafKind.DECIMAL_FIXED else LeafKind.BYTES
+        return Leaf(kind=plain, size=size)
+    return Leaf(kind=kind, size=size, precision=precision, scale=scale)
+
+
+def _shown(value: _Json) -> str:
+    return json.dumps(value)[:80]
