@@ -27,6 +27,7 @@ from pyiceberg.table.update import (
 from tiering.errors import CommitConflict, TransientError
 from tiering.pacing import SYSTEM_PACING, Pacing
 from tiering.redaction import redact
+from tiering.table.commit_protocol import _delete_old_metadata
 from tiering.table.evolution import Arrival, Evolution, evolve
 from tiering.table.loading import load_table
 from tiering.watermarks import TOPIC_ID_PROPERTY
@@ -75,10 +76,12 @@ def evolve_table(
         if attempt == pacing.attempts_max or pacing.is_out_of_patience(started):
             break
         try:
-            catalog.commit_table(table, _requirements(table), _updates(evolution))
+            response = catalog.commit_table(table, _requirements(table), _updates(evolution))
         except Exception as error:  # noqa: BLE001 - whatever it was, only the table knows
             problem = error
             _log.info("table %s: looking for its new columns after %s", name, type(error).__name__)
+        else:
+            _delete_old_metadata(table, response.metadata)
     text = f"table {name}: new columns not landed: {type(problem).__name__}: {problem}"
     raise TransientError(redact(text, catalog.properties))
 

@@ -14,52 +14,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    UUIDType,
-)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from tiering.errors import FatalError
+from tiering.values.arrow_fields import field_id
 from tiering.values.codec import ValueCodec
 
-__all__ = ["ROOT", "ColumnBinding", "arrow_field"]
+__all__ = ["ROOT", "ColumnBinding"]
 
 ROOT: Final = 0
 """Stands among a codec's ids for its whole record, where that is one struct column of the table
 (keys); the codec's own ids start with 1."""
-
-_FIELD_ID: Final = b"PARQUET:field_id"
-_UUID_BYTES: Final = 16
-_ARROW_TYPES: Final[Mapping[type[IcebergType], Any]] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    DateType: pa.date32(),
-    TimestampType: pa.timestamp("us"),
-    TimestamptzType: pa.timestamp("us", tz="UTC"),
-    UUIDType: pa.uuid(),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +73,7 @@ class ColumnBinding:
         Args:
             arrays: all of one length; at least one.
         """
-        given = {_field_id(each): array for each, array in zip(fields, arrays, strict=True)}
+        given = {field_id(each): array for each, array in zip(fields, arrays, strict=True)}
         count = len(arrays[0])
         if ROOT in self._table_ids:
             return self._picked(self._root, given.get(self._table_ids[ROOT]), count)
@@ -124,7 +89,7 @@ class ColumnBinding:
 
     def _filled(self, target: Any, found: _Found, count: int) -> Any:
         """The array of one field of a file, from what there is at its level."""
-        match = found.get(_field_id(target))
+        match = found.get(field_id(target))
         return pa.nulls(count, target.type) if match is None else self._widened(*match, target.type)
 
     def _widened(self, node: _Node, array: Any, kind: Any) -> Any:
@@ -155,7 +120,9 @@ class ColumnBinding:
             return pa.nulls(count, kind)
         if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
             fields = list(array.type)
-            given = {_field_id(each): child for each, child in zip(fields, array.flatten())}  # noqa: B905
+            given = {
+                field_id(each): child for each, child in zip(fields, array.flatten(), strict=True)
+            }
             return self._struct_of(node, given, count, array)
         if pa.types.is_map(kind) and pa.types.is_map(array.type):
             keys, items = node.children
@@ -177,19 +144,6 @@ class ColumnBinding:
             array = None if table_id is None else given.get(table_id)
             children.append(self._picked(child, array, count))
         return _struct_array(children, node.kind, nulls_of, count)
-
-
-def arrow_field(field: NestedField) -> pa.Field:
-    """A table's column as a data file has it, with the ids of everything inside.
-
-    Raises FatalError for a type that no column of ours has.
-    """
-    return pa.field(
-        field.name,
-        _arrow_type(field.field_type),
-        nullable=not field.required,
-        metadata={_FIELD_ID: str(field.field_id).encode()},
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,30 +178,6 @@ def _node(field_id: int, kind: IcebergType, arrow: Any) -> _Node:
             _node(kind.value_id, kind.value_type, arrow.item_type),
         )
     return _Node(field_id, arrow, children)
-
-
-def _field_id(field: Any) -> int:
-    return int((field.metadata or {}).get(_FIELD_ID, b"-1"))
-
-
-def _arrow_type(kind: IcebergType) -> Any:
-    if isinstance(kind, StructType):
-        return pa.struct([arrow_field(child) for child in kind.fields])
-    if isinstance(kind, ListType):
-        return pa.list_(_arrow_child("element", kind.element_field))
-    if isinstance(kind, MapType):
-        return pa.map_(_arrow_child("key", kind.key_field), _arrow_child("value", kind.value_field))
-    if isinstance(kind, DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, FixedType):
-        return pa.binary(len(kind))
-    if isinstance(kind, PrimitiveType) and type(kind) in _ARROW_TYPES:
-        return _ARROW_TYPES[type(kind)]
-    raise FatalError(f"no column of ours has the type {kind}")
-
-
-def _arrow_child(name: str, field: NestedField) -> Any:
-    return arrow_field(field).with_name(name)
 
 
 def _struct_array(children: list[Any], kind: Any, nulls_of: Any, count: int = 0) -> Any:
