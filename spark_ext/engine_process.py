@@ -23,10 +23,12 @@ from spark_ext.submission import end_with_spark_submit
 from tiering.config import TierConfig, load_config
 from tiering.conversion.splitting import split_by_index
 from tiering.crash_points import crash_points
-from tiering.engine import CycleReport, Engine
+from tiering.engine import CycleReport, Engine, ValueCounts
 from tiering.errors import TieringError, TransientError
 from tiering.heartbeat import HEARTBEAT_KEY
 from tiering.ledger import Ledger
+from tiering.schemas.registry import SchemaRegistry
+from tiering.schemas.topic_schemas import TopicSchemas
 from tiering.store import ObjectStore, open_store
 from tiering.table.topic_tables import CatalogTables
 from tiering.tasks import Converter
@@ -88,6 +90,7 @@ def _engine(config: TierConfig, store: ObjectStore, converter: Converter) -> Eng
         ledger=Ledger(store),
         tables=tables,
         converter=converter,
+        schemas=TopicSchemas(config, tables, _registry(config), clock=time.monotonic),
         custody=TableCustody(store, tables, config, now_ms=_epoch_ms),
         retire_grace_ms=config.engine.retire_grace_ms,
         store_url=config.store,
@@ -95,6 +98,10 @@ def _engine(config: TierConfig, store: ObjectStore, converter: Converter) -> Eng
         split=split_by_index(store, config.engine.split_bytes),
         reached=crash_points(os.environ),
     )
+
+
+def _registry(config: TierConfig) -> SchemaRegistry | None:
+    return SchemaRegistry.from_config(config.registry) if config.registry.url else None
 
 
 def _loop(engine: Engine, heartbeat: _Heartbeat, stop: threading.Event, interval_s: float) -> None:
@@ -144,6 +151,7 @@ class _Heartbeat:
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._problems: Mapping[str, str] = {}
         self._topics: dict[str, dict[str, int]] = {}
+        self._values: dict[str, ValueCounts] = {}
 
     def beat(self, report: CycleReport) -> None:
         changed = not report.idle or dict(report.problems) != dict(self._problems)
@@ -155,6 +163,8 @@ class _Heartbeat:
         self._counts["retired"] += report.retired
         self._counts["retired_bytes"] += report.retired_bytes
         self._problems = report.problems
+        for topic, counts in report.values.items():
+            self._values[topic] = self._values.get(topic, ValueCounts()) + counts
         self._topics = {topic: asdict(backlog) for topic, backlog in report.backlog.items()}
         if changed or self._clock_ms() - self._written_at_ms >= _HEARTBEAT_MS:
             self._write()
@@ -171,6 +181,7 @@ class _Heartbeat:
             "pid": os.getpid(),
             "problems": dict(self._problems),
             "topics": self._topics,
+            "values": {topic: asdict(counts) for topic, counts in self._values.items()},
             **self._counts,
         }
         try:

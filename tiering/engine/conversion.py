@@ -8,14 +8,16 @@ still needs a side file of its own before it can be proven and retired.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tiering.backlog import count_pending_partitions, is_pending, pending_topics
 from tiering.engine.mending import DueWithdrawal
-from tiering.engine.ports import Segments, Tables
-from tiering.errors import NotFound, TieringError
+from tiering.engine.ports import Schemas, Segments, Tables
+from tiering.engine.typed_conversion import TopicValues, TypedConversion
+from tiering.errors import CommitConflict, NotFound, TieringError
 from tiering.ledger import LedgerEntry, Quarantine, SegmentState, partition_of_key
 from tiering.planning import (
     PartitionPlan,
@@ -35,10 +37,11 @@ from tiering.tasks import (
     DataFileEntry,
     Layout,
     TableTarget,
+    TypedValues,
 )
 from tiering.watermarks import Watermark
 
-__all__ = ["ConversionReport", "ConversionStep", "TopicPlan"]
+__all__ = ["ConversionReport", "ConversionStep", "TopicPlan", "ValueCounts"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,7 +50,8 @@ _log: Final = logging.getLogger(__name__)
 class TopicPlan:
     """What one cycle does for one topic id.
 
-    `settling`: segments wholly below their watermark, which only need a side file.
+    `settling`: segments wholly below their watermark, which only need a side file. `values`: how
+    values and keys become columns.
     """
 
     topic: str
@@ -55,11 +59,30 @@ class TopicPlan:
     state: TableState
     partitions: tuple[PartitionPlan, ...]
     settling: tuple[LedgerEntry, ...] = ()
+    values: TopicValues = field(default_factory=TopicValues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueCounts:
+    """What became of a topic's values: rows with typed columns, those of them whose bytes are
+    kept beside, and bad records by cause."""
+
+    typed_rows: int = 0
+    raw_rows: int = 0
+    bad_records: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: ValueCounts) -> ValueCounts:
+        return ValueCounts(
+            typed_rows=self.typed_rows + other.typed_rows,
+            raw_rows=self.raw_rows + other.raw_rows,
+            bad_records=dict(Counter(self.bad_records) + Counter(other.bad_records)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionReport:
-    """What one pass did; `settled` counts segments found to lie wholly below their watermark."""
+    """What one pass did; `settled` counts segments found to lie wholly below their watermark,
+    `values` is by topic."""
 
     segments: int = 0
     settled: int = 0
@@ -68,6 +91,17 @@ class ConversionReport:
     side_bytes: int = 0
     commits: int = 0
     withdrawals: tuple[DueWithdrawal, ...] = ()
+    values: Mapping[str, ValueCounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gathered:
+    """What a partition's ranges came to; `mark` is None where nothing has moved."""
+
+    mark: Watermark | None
+    entries: tuple[DataFileEntry, ...]
+    dead_letters: tuple[DataFileEntry, ...]
+    finished: tuple[SegmentId, ...]
 
 
 class ConversionStep:
@@ -79,6 +113,7 @@ class ConversionStep:
         ledger: Segments,
         tables: Tables,
         converter: Converter,
+        schemas: Schemas | None,
         store_url: str,
         bytes_max: int,
         split: Callable[[ConversionTask, LedgerEntry], Sequence[ConversionTask]],
@@ -89,7 +124,7 @@ class ConversionStep:
     ) -> None:
         self._ledger = ledger
         self._tables = tables
-        self._converter = converter
+        self._typed = TypedConversion(schemas, tables, converter)
         self._store_url = store_url
         self._bytes_max = bytes_max
         self._split = split
@@ -105,7 +140,8 @@ class ConversionStep:
         plans = self._plan(entries, seen, problems)
         tasks, owners = self._tasks(plans)
         self._reached("planned")
-        results = self._converter.convert(tasks) if tasks else ()
+        states = {plan.topic_id: plan.state for plan in plans}
+        results = self._typed.run(tasks, states) if tasks else ()
         self._reached("converted")
         done = _by_segment(results, owners)
         commits = settled = 0
@@ -124,6 +160,7 @@ class ConversionStep:
             side_bytes=sum(r.side_bytes for r in results),
             commits=commits,
             withdrawals=tuple(_withdrawals(plans)),
+            values=_value_counts(tasks, results),
         )
 
     @property
@@ -153,7 +190,14 @@ class ConversionStep:
             if state.flagged is not None:
                 problems[topic] = state.flagged
                 continue
+            try:
+                values = self._typed.values(topic, state)
+            except (TieringError, OSError) as error:
+                problems[topic] = str(error)
+                _log.warning("topic %s: %s", topic, error)
+                continue
             plan = self._plan_topic(topic, topic_id, state, group, seen, max(1, bytes_max))
+            plan = replace(plan, values=values)
             for partition in plan.partitions:
                 if partition.stall is not None:
                     problems[f"{topic}-{partition.partition}"] = partition.stall.reason
@@ -208,12 +252,15 @@ class ConversionStep:
                 continue
             target = self._tables.target(plan.state)
             for each in ranges:
-                for task in self._split(self._task(each, target), each.entry):
+                typed = plan.values.of_partition(each.entry.metadata.id.partition)
+                for task in self._split(self._task(each, target, typed), each.entry):
                     owners[len(tasks)] = each.entry.metadata.id
                     tasks.append(replace(task, task_id=len(tasks)))
         return tasks, owners
 
-    def _task(self, each: SegmentRange, target: TableTarget) -> ConversionTask:
+    def _task(
+        self, each: SegmentRange, target: TableTarget, typed: TypedValues | None
+    ) -> ConversionTask:
         meta = each.entry.metadata
         # A range that ends early is gone on with later: the side file comes with the last of it.
         whole = self._with_side and each.to_offset > meta.end_offset
@@ -235,6 +282,7 @@ class ConversionStep:
             end_position=None,
             target=target,
             side_prefix=meta.id.side_prefix if whole else None,
+            typed=typed,
         )
 
     def _commit(
@@ -245,15 +293,22 @@ class ConversionStep:
     ) -> int:
         moved: dict[int, Watermark] = {}
         files: dict[int, tuple[DataFileEntry, ...]] = {}
+        dead: dict[int, tuple[DataFileEntry, ...]] = {}
         finished: list[SegmentId] = []
         for partition in plan.partitions:
-            mark, entries, segments = self._gather(plan, partition, done, problems)
-            if mark is not None:
-                moved[partition.partition] = mark
-                files[partition.partition] = entries
-                finished += segments
+            found = self._gather(plan, partition, done, problems)
+            if found.mark is not None:
+                moved[partition.partition] = found.mark
+                files[partition.partition] = found.entries
+                finished += found.finished
+                if found.dead_letters:
+                    dead[partition.partition] = found.dead_letters
         if not moved:
             return 0
+        if dead:
+            # First, so that no record is in neither table. Its watermarks keep out what is there.
+            self._bury(plan, {p: moved[p] for p in dead}, dead)
+            self._reached("buried")
         outcome = self._tables.append(
             TableAppend(
                 identifier=plan.state.identifier,
@@ -297,11 +352,12 @@ class ConversionStep:
         partition: PartitionPlan,
         done: Mapping[SegmentId, Sequence[ConversionResult]],
         problems: dict[str, str],
-    ) -> tuple[Watermark | None, tuple[DataFileEntry, ...], list[SegmentId]]:
+    ) -> _Gathered:
         """Files of a partition's ranges up to the first that failed, and the new watermark."""
         mark: Watermark | None = None
         epochs = partition.watermark.leader_epochs if partition.watermark else ()
         entries: list[DataFileEntry] = []
+        dead: list[DataFileEntry] = []
         finished: list[SegmentId] = []
         for each in partition.ranges:
             meta = each.entry.metadata
@@ -315,6 +371,7 @@ class ConversionStep:
             if reached > each.from_offset:
                 mark = Watermark(offset=reached, leader_epochs=epochs)
                 entries += [e for r in results for e in r.entries]
+                dead += [e for r in results for e in r.dead_letters]
             if reached < each.to_offset:
                 problems[_where(meta)] = (
                     f"segment {meta.id.path}: a transaction at offset {reached} is not decided "
@@ -323,7 +380,32 @@ class ConversionStep:
                 break
             if each.to_offset > meta.end_offset:
                 finished.append(meta.id)
-        return mark, tuple(entries), finished
+        return _Gathered(
+            mark=mark, entries=tuple(entries), dead_letters=tuple(dead), finished=tuple(finished)
+        )
+
+    def _bury(
+        self,
+        plan: TopicPlan,
+        moved: Mapping[int, Watermark],
+        files: Mapping[int, tuple[DataFileEntry, ...]],
+    ) -> None:
+        """Commit bad records to their own table."""
+        state = self._typed.dead_letters(plan.topic, plan.state)
+        outcome = self._tables.append(
+            TableAppend(
+                identifier=state.identifier,
+                topic=plan.topic,
+                topic_id=plan.topic_id,
+                cycle_id=self._new_cycle_id(),
+                base=state,
+                expected={p: state.watermarks.get(p) for p in moved},
+                moved=moved,
+                files=files,
+            )
+        )
+        if outcome.dropped:
+            raise CommitConflict(f"table {'.'.join(state.identifier)}: another tierer was faster")
 
     def _failed(self, entry: LedgerEntry, result: ConversionResult) -> str:
         """Quarantine a corrupt segment; anything else is tried again in the next cycle."""
@@ -350,6 +432,23 @@ class ConversionStep:
             self._ledger.update(segment, convert)
         except NotFound:
             _log.info("segment %s: its ledger object is gone", segment.path)
+
+
+def _value_counts(
+    tasks: Iterable[ConversionTask], results: Iterable[ConversionResult]
+) -> dict[str, ValueCounts]:
+    topics = {task.task_id: task.topic for task in tasks if task.typed is not None}
+    counts: dict[str, ValueCounts] = {}
+    for result in results:
+        topic = topics.get(result.task_id)
+        if topic is None or result.failure is not None:
+            continue
+        counts[topic] = counts.get(topic, ValueCounts()) + ValueCounts(
+            typed_rows=result.typed_rows,
+            raw_rows=result.raw_rows,
+            bad_records=result.bad_records,
+        )
+    return counts
 
 
 def _withdrawals(plans: Iterable[TopicPlan]) -> Iterable[DueWithdrawal]:

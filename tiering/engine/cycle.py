@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tiering.backlog import Backlog, backlog_by_topic
-from tiering.engine.conversion import ConversionStep
+from tiering.engine.conversion import ConversionStep, ValueCounts
 from tiering.engine.mending import UpkeepStep
-from tiering.engine.ports import Custody, Segments, Tables
+from tiering.engine.ports import Custody, Schemas, Segments, Tables
 from tiering.engine.proving import ProofStep, ProvingReport
 from tiering.engine.rescuing import RescueStep
 from tiering.engine.retiring import RetireStep, RetiringReport
@@ -39,7 +39,7 @@ class CycleReport:
     `settled` counts segments that were found to lie wholly below their watermark, `proven` and
     `retired` segments, `withdrawn` partitions that lost dead rows, `expelled` data files that
     retention took, `rescued` segments that were saved from a dropped column; `problems` maps a
-    topic or `topic-partition` to what stops it.
+    topic or `topic-partition` to what stops it, `values` a topic to what became of its values.
     """
 
     segments: int = 0
@@ -57,6 +57,7 @@ class CycleReport:
     rescued: int = 0
     problems: Mapping[str, str] = field(default_factory=dict)
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
+    values: Mapping[str, ValueCounts] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -75,6 +76,7 @@ class Engine:
 
     Args:
         layout, path_of: how the segments lie below `store_url`, and the path of one of them.
+        schemas: says how values and keys become columns; None where they are kept as they are.
         custody: proves, retires and tends what was converted; None for a foreign tier's
             segments, which are only converted.
         retire_grace_ms: how long a proven segment's native log is kept.
@@ -94,6 +96,7 @@ class Engine:
         store_url: str,
         bytes_max: int,
         split: Callable[[ConversionTask, LedgerEntry], Sequence[ConversionTask]],
+        schemas: Schemas | None = None,
         custody: Custody | None = None,
         retire_grace_ms: int = 0,
         layout: Layout = "onecopy",
@@ -107,6 +110,7 @@ class Engine:
             ledger=ledger,
             tables=tables,
             converter=converter,
+            schemas=schemas,
             store_url=store_url,
             bytes_max=bytes_max,
             split=split,
@@ -191,4 +195,5 @@ class Engine:
             rescued=rescued,
             problems=problems,
             backlog=backlog_by_topic(entries),
+            values=converted.values,
         )

@@ -9,9 +9,10 @@ from tiering.ledger import LedgerEntry, SegmentState
 from tiering.segments import SegmentId
 from tiering.table.commit import AppendOutcome, TableAppend, TableState
 from tiering.table.reading import TableReading
-from tiering.tasks import TableTarget
+from tiering.tasks import TableTarget, TypedValues
+from tiering.values.stored_schema import Part
 
-__all__ = ["Custody", "Segments", "Tables"]
+__all__ = ["Custody", "Schemas", "Segments", "Tables"]
 
 
 class Segments(Protocol):
@@ -44,6 +45,23 @@ class Tables(Protocol):
 
     def append(self, plan: TableAppend) -> AppendOutcome:
         """Commit files and watermarks in one snapshot."""
+
+
+class Schemas(Protocol):
+    """How values and keys become columns. All raise TransientError and BadInput where a topic
+    must wait."""
+
+    def plan(self, topic: str, state: TableState) -> TypedValues | None:
+        """What workers must know of a topic; None where its records are kept as they are."""
+
+    def learn(self, topic: str, state: TableState, schemas: Collection[tuple[Part, int]]) -> None:
+        """Bring schemas that values were written with into the topic's table."""
+
+    def buried(self, topic: str, state: TableState) -> TableState | None:
+        """The table of the topic's bad records, if there is one."""
+
+    def bury(self, topic: str, state: TableState) -> TableState:
+        """The table of the topic's bad records, made if there is none."""
 
 
 class Custody(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -22,6 +24,9 @@ from tiering.table.commit import (
     load_table,
     state_of,
 )
+from tiering.table.dead_letters import dead_letters_identifier, ensure_dead_letters
+from tiering.table.evolution import Arrival
+from tiering.table.evolve import evolve_table
 from tiering.table.replace import ReplaceOutcome, TableReplacement, replace
 from tiering.table.schema import table_name
 from tiering.tasks import TableTarget
@@ -51,7 +56,7 @@ class CatalogTables:
 
     def identifier(self, topic: str) -> tuple[str, str]:
         """(namespace, table name) of a topic."""
-        return self._config.namespace, table_name(topic)
+        return self._config.namespace, self._config.topic(topic).table or table_name(topic)
 
     def ensure(self, topic: str, topic_id: str) -> TableState:
         """State of the topic id's table, made if there is none."""
@@ -66,7 +71,31 @@ class CatalogTables:
 
     def table(self, topic: str, topic_id: str) -> Table:
         """The topic id's table under its present or its former name; NotFound if there is none."""
-        current = self.identifier(topic)
+        table = self._found(self.identifier(topic), topic_id)
+        if table is None:
+            raise NotFound(f"topic {topic} (id {topic_id}) has no table yet")
+        return table
+
+    def dead_letters(self, topic: str, topic_id: str) -> TableState | None:
+        """State of the table of the topic id's bad records; None if there is none."""
+        table = self._found(dead_letters_identifier(self.identifier(topic)), topic_id)
+        return None if table is None else self._remembered(table)
+
+    def ensure_dead_letters(self, topic: str, topic_id: str) -> TableState:
+        """State of the table of the topic id's bad records, made if there is none."""
+        table = ensure_dead_letters(
+            self.catalog, self.identifier(topic), topic, topic_id, self._config.warehouse
+        )
+        return self._remembered(table)
+
+    def evolve(self, state: TableState, arrivals: Sequence[Arrival]) -> None:
+        """Take writers' schemas into the table that `state` was read from; `target` and
+        `loaded` then give it as it is with them."""
+        table = evolve_table(self.catalog, state.identifier, state.topic_id, arrivals)
+        self._tables[state.identifier] = table
+
+    def _found(self, current: tuple[str, ...], topic_id: str) -> Table | None:
+        """The topic id's table under its present or its former name."""
         for identifier in (current, former_identifier(current, topic_id)):
             try:
                 table = load_table(self.catalog, identifier)
@@ -74,7 +103,7 @@ class CatalogTables:
                 continue
             if table.properties.get(TOPIC_ID_PROPERTY) == topic_id:
                 return table
-        raise NotFound(f"topic {topic} (id {topic_id}) has no table yet")
+        return None
 
     def target(self, state: TableState) -> TableTarget:
         """Where workers write files for the table that `state` was read from."""
