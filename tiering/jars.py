@@ -40,6 +40,7 @@ __all__ = [
     "kafka_jars",
     "load_sets",
     "relock",
+    "schema_registry_archive",
 ]
 
 LOCK_FILE: Final = Path(__file__).with_name("jars.lock")
@@ -154,6 +155,12 @@ def kafka_jars() -> tuple[Path, ...]:
 def iceberg_jars(*, with_aws: bool = False) -> tuple[Path, ...]:
     """Iceberg's Spark runtime and the SQLite driver; `with_aws` adds Iceberg's S3 client."""
     return fetch("iceberg") + (fetch("iceberg-aws") if with_aws else ())
+
+
+def schema_registry_archive() -> Path:
+    """Apicurio's schema registry: a tar.gz with a jar to run and its libraries."""
+    (archive,) = fetch("schema-registry")
+    return archive
 
 
 def class_path(jars: Iterable[Path]) -> str:
