@@ -70,6 +70,7 @@ class ColumnMerge:
         self._names = names
         self._aliases = aliases
         self._reserved = reserved
+        self._given: dict[int, str] = {}
 
     def into(
         self,
@@ -104,7 +105,7 @@ class ColumnMerge:
         for each in written:
             if each.field_id not in matching.found:
                 self._add(parent, fields, each, path)
-        self._remember(parent, fields, written)
+        self._remember(parent, written)
         return tuple(fields.values())
 
     def _merged(self, column: NestedField, written: NestedField, path: str) -> NestedField:
@@ -123,13 +124,15 @@ class ColumnMerge:
         column = fields[table_id]
         if column.name in self._names.names(table_id):
             taken = self._taken(parent, (f for i, f in fields.items() if i != table_id))
-            fields[table_id] = column.model_copy(update={"name": distinct_name(name, taken)})
+            self._given[table_id] = distinct_name(name, taken)
+            fields[table_id] = column.model_copy(update={"name": self._given[table_id]})
 
     def _add(
         self, parent: int, fields: dict[int, NestedField], written: NestedField, path: str
     ) -> None:
         table_id = self._new_id(written.field_id)
         name = distinct_name(written.name, self._taken(parent, fields.values()))
+        self._given[table_id] = name
         kind = self._type(table_id, None, written.field_type, f"{path}{name}")
         fields[table_id] = NestedField(table_id, name, kind, required=False, doc=written.doc)
 
@@ -141,15 +144,14 @@ class ColumnMerge:
         self.columns[codec_id] = self.last_id
         return self.last_id
 
-    def _remember(
-        self, parent: int, fields: Mapping[int, NestedField], written: Sequence[NestedField]
-    ) -> None:
+    def _remember(self, parent: int, written: Sequence[NestedField]) -> None:
         present = {each.name for each in written}
         for each in written:
             table_id = self.columns.get(each.field_id)
             if table_id is None:
                 continue
-            given = "" if fields[table_id].name == each.name else fields[table_id].name
+            given = self._given.get(table_id, each.name)
+            given = "" if given == each.name else given
             self._names.add(
                 WrittenName(parent=parent, name=each.name, field_id=table_id, given=given)
             )

@@ -47,7 +47,7 @@ class WrittenName:
             of the roots.
         name: as the writer calls it.
         field_id: the column's.
-        given: the column's first name, where that was another.
+        given: what the column was called for it, where that was another name.
     """
 
     parent: int

@@ -195,7 +195,7 @@ _Child = Callable[[Any], Any]
 
 def _list_array(array: Any, kind: Any, child: _Child) -> Any:
     if not len(array):
-        return pa.array([], kind)
+        return pa.nulls(0, kind)
     offsets, start, count = _offsets(array)
     values = child(array.values.slice(start, count))
     return pa.ListArray.from_arrays(offsets, values, type=kind, mask=_mask(array))
@@ -203,7 +203,7 @@ def _list_array(array: Any, kind: Any, child: _Child) -> Any:
 
 def _map_array(array: Any, kind: Any, key: _Child, item: _Child) -> Any:
     if not len(array):
-        return pa.array([], kind)
+        return pa.nulls(0, kind)
     offsets, start, count = _offsets(array)
     keys, items = key(array.keys.slice(start, count)), item(array.items.slice(start, count))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_mask(array))
