@@ -136,7 +136,7 @@ def present(kind: IcebergType) -> st.SearchStrategy[Any]:
         return st.lists(pair, max_size=3, unique_by=lambda each: each[0])
     if isinstance(kind, DecimalType):
         most = 10**kind.precision - 1
-        return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-kind.scale))
+        return st.integers(-most, most).map(lambda n: Decimal(f"{n}e-{kind.scale}"))
     if isinstance(kind, FixedType):
         return st.binary(min_size=len(kind), max_size=len(kind))
     return _PRESENT[type(kind)]
