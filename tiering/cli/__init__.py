@@ -31,6 +31,7 @@ DEBUG_VARIABLE: Final = "ONECOPY_DEBUG"
 COMMANDS: Final = {
     "up": "run a local Kafka with the tier until Ctrl-C",
     "serve": "run the tier (service and engine) beside an existing Kafka",
+    "config": "check a configuration file and show what it means for each topic",
     "doctor": "check the settings of an existing broker and its topics",
     "status": "show how far each topic and partition has come",
     "read": "read records of a topic by offset or timestamp",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import requests
 from requests.auth import AuthBase
@@ -62,6 +62,13 @@ class Credentials:
             return cls()
         login = base64.b64encode(f"{user}:{password}".encode()).decode()
         return cls(header=f"Basic {login}", secrets=(login, password))
+
+    @property
+    def kind(self) -> Literal["token", "login", "none"]:
+        """What they are."""
+        if not self.header:
+            return "none"
+        return "token" if self.header.startswith("Bearer ") else "login"
 
     def hide(self, text: str) -> str:
         """`text` without them."""
