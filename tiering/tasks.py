@@ -230,6 +230,8 @@ class ProofTask:
             committed: a missing row is then a deletion, not a fault.
         accepted: offset ranges (first, after the last) of the partition whose changed rows an
             operator has accepted: they needn't be the log's.
+        dead_letters_location: the metadata file of the table of bad records: a record has its row
+            in one of the two. Empty where there is none.
     """
 
     task_id: int
@@ -248,6 +250,7 @@ class ProofTask:
     io_properties: Mapping[str, str] = field(default_factory=dict)
     rows_may_miss: bool = False
     accepted: tuple[tuple[int, int], ...] = ()
+    dead_letters_location: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from tiering.config import EngineConfig, TopicConfig, default_config
 from tiering.conversion.splitting import split_by_index
 from tiering.engine import CycleReport, Engine
 from tiering.ledger import Ledger, LedgerEntry
+from tiering.schemas.topic_schemas import Registry, TopicSchemas
 from tiering.segments import SegmentId
 from tiering.service.limits import DEFAULT_SERVICE_LIMITS
 from tiering.service.metrics import ServiceMetrics
@@ -53,6 +54,7 @@ class SoleCopyTier(Tier):
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     grace_ms: int = 0
     clock: Clock = field(default_factory=Clock)
+    registry: Registry | None = None
 
     def __post_init__(self) -> None:
         engine = EngineConfig(retire_grace_ms=self.grace_ms)
@@ -68,6 +70,7 @@ class SoleCopyTier(Tier):
             ledger=Ledger(self.store),
             tables=tables,
             converter=InProcess(),
+            schemas=TopicSchemas(self.config, tables, self.registry, clock=time.monotonic),
             custody=TableCustody(self.store, tables, self.config, now_ms=self.clock),
             retire_grace_ms=self.grace_ms,
             store_url=self.config.store,

@@ -140,6 +140,7 @@ class ProofStep:
                         io_properties=reading.io_properties,
                         rows_may_miss=reading.changed_by_others,
                         accepted=reading.accepted_of(meta.id.partition),
+                        dead_letters_location=reading.dead_letters_location,
                     )
                 )
         return tasks, owners

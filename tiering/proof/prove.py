@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from segment_reader import RangeSource, SegmentReader, SegmentReaderError
@@ -154,10 +155,21 @@ def _compare_log(
         compared.finish()
         if not task.rows_may_miss:
             cursor.take(part.end_offset, part.end_offset)  # the rest is only counted
+            _count_dead_letters(task, part, tally)
             headers = part.side.batches.headers
             committed = ~headers.control & ~native.verdicts.aborted(headers)
             tally.check(committed, headers.count)
     return compared
+
+
+def _count_dead_letters(task: ProofTask, part: SidePart, tally: RowTally) -> None:
+    """Bad records have their rows in a table of their own."""
+    if not task.dead_letters_location:
+        return
+    view = _view(replace(task, metadata_location=task.dead_letters_location))
+    rows = TableRecords(view).records(task.partition, part.start_offset, part.end_offset)
+    for _ in tally.counted(rows):
+        pass
 
 
 def _failed(task: ProofTask, kind: str, reason: str, offset: int = -1) -> ProofResult:

@@ -23,6 +23,8 @@ class TableReading:
         accepted: (partition, first offset, offset after the last) of rows whose changed content
             an operator has accepted.
         dropped: Kafka's columns that the table has no more, by field id; their first names.
+        dead_letters_location: the metadata file of the table of the topic's bad records; empty
+            where there is none.
     """
 
     state: TableState
@@ -31,6 +33,7 @@ class TableReading:
     changed_by_others: bool = False
     accepted: tuple[tuple[int, int, int], ...] = ()
     dropped: tuple[str, ...] = ()
+    dead_letters_location: str = ""
 
     def accepted_of(self, partition: int) -> tuple[tuple[int, int], ...]:
         """The accepted offset ranges of one partition."""

@@ -31,6 +31,8 @@ from tiering.upkeep.former_tables import drop_former, is_over
 from tiering.upkeep.leftovers import Leftovers
 from tiering.upkeep.retention import plan_expulsion
 from tiering.upkeep.withdrawal import Withdrawal, withdraw
+from tiering.values.stored_schema import schema_properties_of
+from tiering.watermarks import TOPIC_ID_PROPERTY
 
 __all__ = ["TableCustody"]
 
@@ -65,6 +67,9 @@ class TableCustody:
         table = self._tables.loaded(state)
         before = self._pointer(topic, topic_id, table)
         changed = before.rows_may_miss or changed_by_others(table.metadata)
+        dead = self._dead_letters(topic, table)
+        if dead is not None:
+            changed |= changed_by_others(dead.metadata)
         # An operator accepts changes at any time: asked anew, but only where there are any.
         stored = self._stored_pointer(topic_id) if changed else None
         return TableReading(
@@ -74,6 +79,7 @@ class TableCustody:
             changed_by_others=changed,
             accepted=() if stored is None else stored.accepted,
             dropped=dropped_columns(table.metadata),
+            dead_letters_location="" if dead is None else dead.metadata_location,
         )
 
     def hold(self, topic_ids: Collection[str]) -> None:
@@ -176,6 +182,15 @@ class TableCustody:
                     expire(self._tables.catalog, tuple(table.name()), now_ms=self._now_ms())
             except (TieringError, ValueError) as error:
                 _log.warning("table %s isn't tidied up: %s", ".".join(table.name()), error)
+
+    def _dead_letters(self, topic: str, table: Table) -> Table | None:
+        """The table of the topic's bad records; only where values have schemas there can be one."""
+        config = self._config.topic(topic)
+        is_typed = self._config.registry.url or {config.value, config.key} - {"auto", "raw"}
+        if not is_typed and not schema_properties_of(table.properties):
+            return None
+        state = self._tables.dead_letters(topic, table.properties[TOPIC_ID_PROPERTY])
+        return None if state is None else self._tables.loaded(state)
 
     def _view(self, reading: TableReading, table: Table) -> SnapshotView:
         topic_id = reading.state.topic_id
