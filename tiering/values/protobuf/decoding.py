@@ -259,7 +259,7 @@ def _validity(missing: _Bools | None) -> pa.Buffer | None:
 def _numbers(kind: Kind, values: _Int64s) -> npt.NDArray[Any]:
     """What the bits of varints and fixed numbers mean; of unsigned 64 bits, the bits."""
     if kind is Kind.BOOL:
-        return values != 0
+        return np.not_equal(values, 0)
     if kind in (Kind.INT32, Kind.SFIXED32):
         return values.astype(np.int32)
     if kind in (Kind.UINT32, Kind.FIXED32):
