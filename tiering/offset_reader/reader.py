@@ -192,10 +192,12 @@ class OffsetReader:
     ) -> Iterator[Record]:
         """The same range as `batches` as one object per record: for people and small reads.
 
-        Raises as `batches`; BadInput also when the table keeps no raw record value.
+        Keys and values are the bytes that were produced, also where the table has typed columns
+        of them. Raises as `batches`; BadInput also when a column was dropped that records need.
         """
         view = self._view
-        columns = RecordColumns(view.metadata.schema(), view.columns, topic=self._topic)
+        schema, properties = view.metadata.schema(), view.metadata.properties
+        columns = RecordColumns(schema, properties, view.columns, topic=self._topic)
         projection = Projection.of(view.metadata, columns.names)
         start, end = self._range(partition, offset, timestamp_ms, end_offset)
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,16 @@ from pyiceberg.types import BinaryType
 
 from tiering.errors import BadInput
 from tiering.offset_reader.topic_columns import TopicColumns
+from tiering.table.schema import KEY_SCHEMA_ID_FIELD, SCHEMA_ID_FIELD
+from tiering.values.arrow_fields import arrow_field
+from tiering.values.stored_schema import Part, stored_schemas
+from tiering.values.written_values import written_values
 
 __all__ = ["Record", "RecordColumns"]
 
 NO_TIMESTAMP_MS = -1
+_SCHEMA_IDS: Final = {"schema_id": SCHEMA_ID_FIELD, "key_schema_id": KEY_SCHEMA_ID_FIELD}
+_ID_OF: Final[Mapping[Part, str]] = {"value": "schema_id", "key": "key_schema_id"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +50,21 @@ class Record:
 
 
 class RecordColumns:
-    """The columns that a record is made of, in a table's current names."""
+    """The columns that a record is made of, in a table's current names.
 
-    def __init__(self, schema: Schema, columns: TopicColumns, *, topic: str) -> None:
-        """Raises BadInput when the table holds no raw value (a typed table, or column dropped)."""
+    Keys and values that were written with a schema are written again from their typed columns.
+    """
+
+    def __init__(
+        self, schema: Schema, properties: Mapping[str, str], columns: TopicColumns, *, topic: str
+    ) -> None:
+        """`properties` are the table's. Raises BadInput when a column was dropped that records
+        can't be made without."""
         value = None if columns.value is None else schema.find_field(columns.value)
         if value is None or not isinstance(value.field_type, BinaryType):
             raise BadInput(
-                f"table of topic {topic} has no binary column for the record's value: its values "
-                "are typed columns; read Arrow batches instead of records"
+                f"table of topic {topic} has no binary column for the record's value: it was "
+                "dropped; read Arrow batches instead of records"
             )
         if columns.timestamp not in schema.field_ids:
             raise BadInput(
@@ -67,6 +79,7 @@ class RecordColumns:
             "key": columns.key,
             "headers": columns.headers,
             "value": columns.value,
+            **{part: i for part, i in _SCHEMA_IDS.items() if i in schema.field_ids},
         }
         self._names = {
             part: schema.find_field(field_id).name
@@ -80,10 +93,14 @@ class RecordColumns:
             for field_id in (columns.header_key, columns.header_value)
         )
 
+        self._schemas = stored_schemas(properties)
+        bound = {i for stored in self._schemas.values() for i in stored.columns.values()}
+        self._typed = [arrow_field(field) for field in schema.fields if field.field_id in bound]
+
     @property
     def names(self) -> tuple[str, ...]:
         """The table's columns to read."""
-        return tuple(self._names.values())
+        return (*self._names.values(), *(field.name for field in self._typed))
 
     def records(
         self, partition: int, batch: pa.RecordBatch, offsets: np.ndarray[Any, np.dtype[np.int64]]
@@ -100,8 +117,8 @@ class RecordColumns:
             self._timestamps(batch),
             column("timestamp_type", 0),
             column("leader_epoch", -1),
-            column("key", None),
-            column("value", None),
+            self._written("key", batch),
+            self._written("value", batch),
             column("headers", None),
             strict=True,
         )
@@ -117,6 +134,17 @@ class RecordColumns:
                 value=value,
                 headers=self._headers(headers or ()),
             )
+
+    def _written(self, part: Part, batch: pa.RecordBatch) -> list[bytes | None]:
+        """Keys or values: as they were kept, or from their typed columns."""
+        name, ids = self._names.get(part), self._names.get(_ID_OF[part])
+        raw = pa.nulls(batch.num_rows, pa.binary()) if name is None else batch.column(name)
+        if ids is not None and self._typed:
+            typed = [batch.column(field.name) for field in self._typed]
+            schema_ids = batch.column(ids)
+            raw = written_values(raw, schema_ids, typed, self._typed, self._schemas, part)
+        values: list[bytes | None] = raw.to_pylist()
+        return values
 
     def _headers(
         self, headers: Sequence[Mapping[str, Any]]
