@@ -13,7 +13,20 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 from pyiceberg.utils.truncate import (
     truncate_upper_bound_binary_string,
     truncate_upper_bound_text_string,
@@ -28,6 +41,7 @@ __all__ = ["OFFSET_COLUMN", "PARTITION_COLUMN", "data_files", "entry_from_parque
 PARTITION_COLUMN: Final = "kafka_partition"
 OFFSET_COLUMN: Final = "kafka_offset"
 
+_WITH_RAW_LIMITS: Final = (DateType, TimeType, TimestampType, TimestamptzType)
 _BOUND_LENGTH: Final = 16
 """Characters or bytes of a bound that are kept: Iceberg's default `truncate(16)`."""
 
@@ -64,7 +78,8 @@ def entry_from_parquet(
             if statistics is not None and statistics.has_null_count:
                 nulls[field_id] = nulls.get(field_id, 0) + statistics.null_count
             if field is not None:
-                ranges[field_id] = _widened(ranges.get(field_id, ()), statistics, column.num_values)
+                known = ranges.get(field_id, ())
+                ranges[field_id] = _widened(known, statistics, column.num_values, field.field_type)
     lower, upper = _bounds(columns.values(), ranges)
     return DataFileEntry(
         path=path,
@@ -131,9 +146,14 @@ def _data_file(entry: DataFileEntry, format_version: Any) -> DataFile:
 
 
 @lru_cache(maxsize=256)
+def _schema(schema_json: str) -> Schema:
+    return Schema.model_validate_json(schema_json)
+
+
+@lru_cache(maxsize=256)
 def _columns(schema_json: str) -> Mapping[str, tuple[int, NestedField | None]]:
     """{Parquet path: (field id, the field if it is a primitive top-level one)}."""
-    schema = Schema.model_validate_json(schema_json)
+    schema = _schema(schema_json)
     top = {f.field_id: f for f in schema.fields if isinstance(f.field_type, PrimitiveType)}
     return {p: (i, top.get(i)) for p, i in parquet_path_to_id_mapping(schema).items()}
 
@@ -149,19 +169,34 @@ def _kafka_ids() -> tuple[int, int]:
 
 
 def _widened(
-    known: tuple[Any, ...] | None, statistics: Any, value_count: int
+    known: tuple[Any, ...] | None, statistics: Any, value_count: int, kind: IcebergType
 ) -> tuple[Any, ...] | None:
-    """(min, max) including one more chunk; () while there were only nulls, None if unknown."""
-    if known is None or statistics is None:
+    """(min, max) including one more chunk; () while there were only nulls, None if unknown.
+
+    Of numbers only: Parquet's writers leave NaN out, as bounds must (Iceberg spec, "Manifests"),
+    and a chunk that has nothing else has no statistics.
+    """
+    if known is None or statistics is None or isinstance(kind, UUIDType):
+        # Java's order of uuids isn't that of their bytes: engines would leave out rows.
         return None
     if not statistics.has_min_max:
         all_null = statistics.has_null_count and statistics.null_count == value_count
         return known if all_null else None
-    # Timestamps as the numbers they are: Python's end with the year 9999, Kafka's don't.
-    raw = statistics.logical_type.type == "TIMESTAMP"
-    low = statistics.min_raw if raw else statistics.min
-    high = statistics.max_raw if raw else statistics.max
+    low, high = _limits(statistics, kind)
     return (min(known[0], low), max(known[1], high)) if known else (low, high)
+
+
+def _limits(statistics: Any, kind: IcebergType) -> tuple[Any, Any]:
+    if isinstance(kind, _WITH_RAW_LIMITS):
+        # As the numbers they are: Python's dates end with the year 9999, Kafka's don't.
+        return statistics.min_raw, statistics.max_raw
+    if isinstance(kind, DecimalType):
+        return _unscaled(statistics.min_raw), _unscaled(statistics.max_raw)
+    return statistics.min, statistics.max
+
+
+def _unscaled(raw: bytes | int) -> int:
+    return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
 
 
 def _bounds(
@@ -176,14 +211,23 @@ def _bounds(
         kind = field.field_type
         assert isinstance(kind, PrimitiveType)  # noqa: S101 - `_columns` keeps no other
         low, high = known
-        if isinstance(kind, BinaryType):
+        if isinstance(kind, BinaryType | FixedType):
             low, high = low[:_BOUND_LENGTH], truncate_upper_bound_binary_string(high, _BOUND_LENGTH)
         elif isinstance(kind, StringType):
             low, high = low[:_BOUND_LENGTH], truncate_upper_bound_text_string(high, _BOUND_LENGTH)
-        lower[field_id] = to_bytes(kind, low)
+        lower[field_id] = _bound(kind, low)
         if high is not None:
-            upper[field_id] = to_bytes(kind, high)
+            upper[field_id] = _bound(kind, high)
     return lower, upper
+
+
+def _bound(kind: PrimitiveType, value: Any) -> bytes:
+    """A single value (Iceberg spec, appendix D)."""
+    if isinstance(kind, DecimalType):
+        # The shortest two's complement of the unscaled number, which is at hand.
+        size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+        return int(value).to_bytes(size, "big", signed=True)
+    return to_bytes(kind, value)
 
 
 def _split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
@@ -204,7 +248,7 @@ def _kafka_range(
     partition_id, offset_id = _kafka_ids()
     if not {partition_id, offset_id} <= lower.keys() & upper.keys():
         raise FatalError(f"data file {path} has no rows, or no statistics of {OFFSET_COLUMN}")
-    schema = Schema.model_validate_json(schema_json)
+    schema = _schema(schema_json)
 
     def value(bounds: Mapping[int, bytes], field_id: int) -> int:
         kind = schema.find_type(field_id)
