@@ -206,9 +206,6 @@ def test_damaged_bytes_are_judged_as_by_google(
     everything: type[Message],
     without_empty: type[Message],
     data: st.DataObject,
-    everything: type[Message],
-    without_empty: type[Message],
-    data: st.DataObject,
 ) -> None:
     payload = data.draw(messages(everything)).SerializeToString()
     other = data.draw(messages(everything)).SerializeToString()
