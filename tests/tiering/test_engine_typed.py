@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from known_schemas import KnownSchemas, avro_value
 from native_segments import Rec, Segment, in_batches
+from pyiceberg.transforms import VoidTransform
 from sole_copy import SoleCopyTier, assert_served, settled
 
 from segment_reader.batch_table import Kept
@@ -397,3 +399,76 @@ class TestModes:
         retired(tier, made)
         (row,) = rows(tier)
         assert (row["kafka_schema_id"], row["kafka_value"]) == (1, made.batches[0].records[0].value)
+
+
+class TestLayout:
+    def test_partitioned_by_typed_columns(self, tmp_path: Path, registry: KnownSchemas) -> None:
+        terms = ("bucket(4, id)", "truncate(6, item)", "day(at)", "hour(kafka_timestamp)")
+        topics = {"orders": TopicConfig(partition_by=terms)}
+        tier = SoleCopyTier(tmp_path, topics=topics, registry=registry)
+        first = segment(orders(0, 10))
+        first.store(tier.store)
+        retired(tier, first)
+        made = [
+            Rec(offset=i, value=avro_value(2, WIDER, order(i, at=86_400_000 * (i % 3))))
+            for i in range(10, 40)
+        ]
+        second = segment(made, like=first)
+        second.store(tier.store)
+        retired(tier, first, second)
+        assert [r["id"] for r in rows(tier)] == list(range(40))
+        table = CatalogTables(tier.config).catalog.load_table(("kafka", "orders"))
+        assert [str(f.transform) for f in table.spec().fields] == [
+            "bucket[4]", "truncate[6]", "day", "hour",
+        ]  # fmt: skip
+        chosen = table.scan(row_filter="item == 'item 31' and at < '1970-01-03T00:00:00+00:00'")
+        assert chosen.to_arrow()["id"].to_pylist() == [31]
+        # PyIceberg computes the partition of each row anew: the files agree.
+        for task in table.scan().plan_files():
+            if task.file.spec_id != table.spec().spec_id:
+                continue
+            with table.io.new_input(task.file.file_path).open() as data:
+                held = pq.read_table(data, columns=["id", "item"]).to_pylist()
+            spec, schema = table.spec(), table.schema()
+            for row in held:
+                for at, name in ((0, "id"), (1, "item")):
+                    field = spec.fields[at]
+                    of = field.transform.transform(schema.find_type(name))
+                    assert task.file.partition[at] == of(row[name])
+
+    def test_somebody_elses_spec_stays(self, tmp_path: Path, registry: KnownSchemas) -> None:
+        topics = {"orders": TopicConfig(partition_by=("kafka_partition",))}
+        tier = SoleCopyTier(tmp_path, topics=topics, registry=registry)
+        first = segment(orders(0, 10))
+        first.store(tier.store)
+        retired(tier, first)
+        table = CatalogTables(tier.config).catalog.load_table(("kafka", "orders"))
+        with table.update_spec() as update:
+            update.remove_field(table.spec().fields[0].name)
+        second = segment(orders(10, 10), like=first)
+        second.store(tier.store)
+        retired(tier, first, second)
+        table = CatalogTables(tier.config).catalog.load_table(("kafka", "orders"))
+        assert not table.spec().fields or table.spec().fields[0].transform == VoidTransform()
+
+    def test_columns_that_are_left_out(self, tmp_path: Path, registry: KnownSchemas) -> None:
+        topics = {"orders": TopicConfig(metadata_columns=("kafka_timestamp", "kafka_key"))}
+        tier = SoleCopyTier(tmp_path, topics=topics, registry=registry)
+        made = segment([replace(r, key=b"k", headers=(("h", b"x"),)) for r in orders(0, 20)])
+        made.store(tier.store)
+        retired(tier, made)
+        names = set(rows(tier)[0])
+        assert {"kafka_timestamp", "kafka_key", "id"} <= names
+        assert not names & {"kafka_headers", "kafka_leader_epoch", "kafka_timestamp_type"}
+
+    def test_a_name_of_its_own(self, tmp_path: Path, registry: KnownSchemas) -> None:
+        tier = SoleCopyTier(
+            tmp_path, topics={"orders": TopicConfig(table="sales")}, registry=registry
+        )
+        made = segment(orders(0, 20))
+        made.store(tier.store)
+        retired(tier, made)
+        assert len(rows(tier, "sales")) == 20
+        other = replace(segment(orders(0, 5)), topic="sales")
+        other.store(tier.store)
+        assert "is of topic orders" in problems(tier)

@@ -22,6 +22,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.types import IcebergType
 
 from tiering.conversion.record_columns import TableColumns
 from tiering.errors import FatalError
@@ -104,16 +105,19 @@ def _field(field: PartitionField, columns: TableColumns) -> tuple[int | None, _V
     transform = field.transform
     if source is None or isinstance(transform, VoidTransform):
         return None, _identity
-    found = _temporal(transform) or _by_value(transform, kind)
+    typed = columns.table.find_type(field.source_id)
+    found = _temporal(transform, kind) or _by_value(transform, kind, typed)
     if found is None:
         raise FatalError(f"partition field {field.name}: can't compute {transform} of {kind}")
     return source, found
 
 
-def _temporal(transform: Transform[Any, Any]) -> _Value | None:
+def _temporal(transform: Transform[Any, Any], kind: Any) -> _Value | None:
     if isinstance(transform, HourTransform):
         return lambda column: _floored(column, _HOUR_US)
     if isinstance(transform, DayTransform):
+        if pa.types.is_date(kind):
+            return _numbers
         return lambda column: _floored(column, 24 * _HOUR_US)
     if isinstance(transform, MonthTransform):
         return lambda column: _calendar(column, "M")
@@ -122,20 +126,25 @@ def _temporal(transform: Transform[Any, Any]) -> _Value | None:
     return None
 
 
-def _by_value(transform: Transform[Any, Any], kind: Any) -> _Value | None:
-    number = pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
+def _by_value(transform: Transform[Any, Any], kind: Any, typed: IcebergType) -> _Value | None:
+    number = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    plain = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if isinstance(transform, IdentityTransform):
-        return _numbers if number else _identity
+        if number:
+            return _numbers
+        return _identity if plain or pa.types.is_boolean(kind) else None
     if isinstance(transform, TruncateTransform):
         width = transform.width
         if pa.types.is_integer(kind):
             return lambda column: _masked(column, lambda v: v - v % width)
-        return lambda column: pc.binary_slice(column, 0, width)
+        if pa.types.is_string(kind):
+            return lambda column: pc.utf8_slice_codeunits(column, 0, width)
+        return (lambda column: pc.binary_slice(column, 0, width)) if plain else None
     if isinstance(transform, BucketTransform):
         buckets = transform.num_buckets
         if number:
             return lambda column: _masked(column, lambda v: _hashed(v) % buckets)
-        return _bucketed(transform)
+        return _bucketed(transform, typed) if plain else None
     return None
 
 
@@ -144,6 +153,8 @@ def _identity(column: _Array) -> _Array:
 
 
 def _numbers(column: _Array) -> _Array:
+    if pa.types.is_date(column.type):
+        return column.view(pa.int32())
     return column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
@@ -162,8 +173,10 @@ def _floored(column: _Array, unit_us: int) -> _Array:
 
 def _calendar(column: _Array, unit: str) -> _Array:
     """Whole months or years since 1970, as numpy counts them."""
+    have = "D" if pa.types.is_date(column.type) else "us"
     return _masked(
-        column, lambda us: us.view("datetime64[us]").astype(f"datetime64[{unit}]").astype(np.int64)
+        column,
+        lambda v: v.view(f"datetime64[{have}]").astype(f"datetime64[{unit}]").astype(np.int64),
     )
 
 
@@ -185,11 +198,9 @@ def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32
     return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
 
 
-def _bucketed(transform: BucketTransform[Any]) -> _Value:
-    """Buckets of binary columns: hashed once per distinct value of a batch."""
-    from pyiceberg.types import BinaryType
-
-    hashed = transform.transform(BinaryType())
+def _bucketed(transform: BucketTransform[Any], typed: IcebergType) -> _Value:
+    """Buckets of text and binary columns: hashed once per distinct value of a batch."""
+    hashed = transform.transform(typed)
 
     def bucket(column: _Array) -> _Array:
         coded = column.dictionary_encode()

@@ -127,6 +127,11 @@ def ensure_table(
         own = _found(catalog, former, pacing)
         if own is not None and _topic_id(own) == topic_id:
             return _checked(own, topic)
+        if table is not None and table.properties.get(TOPIC_PROPERTY) != topic:
+            raise BadInput(
+                f"table {'.'.join(identifier)} is of topic {table.properties.get(TOPIC_PROPERTY)}: "
+                f"set another table for topic {topic}"
+            )
         if table is not None:
             _rename(catalog, identifier, former_identifier(identifier, _topic_id(table)))
         table = _created(catalog, identifier, topic, topic_id, warehouse)

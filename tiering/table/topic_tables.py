@@ -27,10 +27,11 @@ from tiering.table.commit import (
 from tiering.table.dead_letters import dead_letters_identifier, ensure_dead_letters
 from tiering.table.evolution import Arrival
 from tiering.table.evolve import evolve_table
+from tiering.table.layout import lay_out
 from tiering.table.replace import ReplaceOutcome, TableReplacement, replace
 from tiering.table.schema import table_name
 from tiering.tasks import TableTarget
-from tiering.watermarks import TOPIC_ID_PROPERTY
+from tiering.watermarks import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 
 __all__ = ["CatalogTables"]
 
@@ -63,7 +64,7 @@ class CatalogTables:
         table = ensure_table(
             self.catalog, self.identifier(topic), topic, topic_id, self._config.warehouse
         )
-        return self._remembered(table)
+        return self._remembered(lay_out(table, self._config.topic(topic)))
 
     def state(self, topic: str, topic_id: str) -> TableState:
         """State of the topic id's table; NotFound if there is none."""
@@ -92,7 +93,8 @@ class CatalogTables:
         """Take writers' schemas into the table that `state` was read from; `target` and
         `loaded` then give it as it is with them."""
         table = evolve_table(self.catalog, state.identifier, state.topic_id, arrivals)
-        self._tables[state.identifier] = table
+        topic = table.properties.get(TOPIC_PROPERTY, "")
+        self._tables[state.identifier] = lay_out(table, self._config.topic(topic))
 
     def _found(self, current: tuple[str, ...], topic_id: str) -> Table | None:
         """The topic id's table under its present or its former name."""
