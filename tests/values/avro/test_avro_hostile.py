@@ -153,6 +153,23 @@ def test_counts_take_no_memory_for_what_is_not_there() -> None:
     assert peak < 3 * payloads.nbytes
 
 
+def test_a_few_bytes_do_not_become_gigabytes() -> None:
+    wide = {
+        "type": "record",
+        "name": "Wide",
+        "fields": [{"name": f"f{i}", "type": ["null", "long"]} for i in range(500)],
+    }
+    codec = AvroCodec(json.dumps({"type": "array", "items": ["null", wide]}))
+    small, large = written(LONGS, [0] * 1000), written(LONGS, [0] * 4_000_000)
+    decoded = codec.decode(binary([small, large, small]))
+    assert decoded.faults.tolist() == [0, Fault.BAD_LENGTH, 0]
+    assert codec.encode(decoded.columns).to_pylist() == [small, None, small]
+    codec = AvroCodec(json.dumps({"type": "array", "items": _kinds("K" * 50_000)}))
+    decoded = codec.decode(binary([small, large, small]))
+    assert decoded.faults.tolist() == [0, Fault.BAD_LENGTH, 0]
+    assert codec.encode(decoded.columns).to_pylist() == [small, None, small]
+
+
 def test_a_bad_string_is_found_wherever_it_is() -> None:
     schema = {"type": "array", "items": ["null", "string"]}
     codec = AvroCodec(json.dumps(schema))
@@ -170,7 +187,7 @@ def test_columns_grow_while_rows_are_read() -> None:
         "name": "R",
         "fields": [
             {"name": "rest", "type": "bytes"},
-            {"name": "kinds", "type": {"type": "array", "items": _kinds()}},
+            {"name": "kinds", "type": {"type": "array", "items": _kinds("K" * 200)}},
             {"name": "lists", "type": {"type": "array", "items": LONGS}},
         ],
     }
@@ -197,8 +214,8 @@ def test_one_list_of_a_million() -> None:
     assert codec.encode(decoded.columns).to_pylist() == [b"\x00", payload, None, None, b"\x00"]
 
 
-def _kinds() -> Any:
-    return {"type": "enum", "name": "Kind", "symbols": ["K" * 200]}
+def _kinds(symbol: str) -> Any:
+    return {"type": "enum", "name": "Kind", "symbols": [symbol]}
 
 
 def _row(payload: bytes) -> Any:

@@ -17,6 +17,8 @@ from tiering.values.avro.tables import (
     CAPACITY,
     CURSOR,
     LEVEL,
+    LIMIT,
+    MOST,
     ROOM,
     STORAGE,
     VALUES,
@@ -27,6 +29,12 @@ __all__ = ["ColumnBuffers"]
 
 _WORDS: Final = 8
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
+
+_GROWTH_MAX: Final = 64
+_FREE_BYTES: Final = 256 * 1024 * 1024
+"""Columns may take that many times the payloads' size, and so much beside it: a byte of a payload
+can stand for a long enum symbol, or for a null record in a list with columns by the hundred. What
+goes beyond that (BAD_LENGTH) was made to be large. The rows themselves don't count."""
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -52,7 +60,10 @@ class ColumnBuffers:
         self.levels = np.zeros((layout.levels, _WORDS), np.int64)
         texts = sum(column.storage is Storage.BYTES for column in layout.columns)
         self._first_room = payload_bytes // max(texts, 1) + 4 * COPY_SLACK
+        self._bytes_max = _GROWTH_MAX * payload_bytes + _FREE_BYTES
         self.levels[:, CAPACITY] = max(rows, 1)
+        for level in range(layout.levels):
+            self.levels[level, MOST] = 8 * self._bytes_max // _element_bits(layout, level)
         self._buffers = [self._made(column) for column in layout.columns]
 
     def _made(self, column: Column) -> _Buffer:
@@ -65,6 +76,8 @@ class ColumnBuffers:
         made = _Buffer(_ones(capacity), np.empty(size, np.uint8), borders)
         form = column.level, int(column.storage), column.width
         self.columns[column.index, [LEVEL, STORAGE, WIDTH]] = form
+        most = min(self._bytes_max, _COLUMN_BYTES_MAX) - COPY_SLACK
+        self.columns[column.index, LIMIT] = most
         self._enter(column.index, made)
         return made
 
@@ -163,6 +176,13 @@ class ColumnBuffers:
 
 def _ones(elements: int) -> _Bytes:
     return np.full((elements + 7) // 8, 0xFF, np.uint8)
+
+
+def _element_bits(layout: Layout, level: int) -> int:
+    """Bits that an element of a level takes in all columns of it, strings not counted."""
+    storage_bits = {Storage.BITS: 1, Storage.LISTS: 32, Storage.BYTES: 32}
+    columns = [column for column in layout.columns if column.level == level]
+    return sum(1 + 8 * each.width + storage_bits.get(each.storage, 0) for each in columns) or 1
 
 
 def _size(column: Column, elements: int) -> int:

@@ -26,6 +26,8 @@ from tiering.values.avro.tables import (
     BORDERS,
     CAPACITY,
     CURSOR,
+    LIMIT,
+    MOST,
     ROOM,
     SAVED,
     VALUES,
@@ -81,7 +83,7 @@ def _room(columns: Int, column: Int, i: Int, size: Int, state: Int) -> Int:
     need = int32_of(table_word(columns, column, BORDERS), i * 4) + size
     if need + COPY_SLACK <= table_word(columns, column, ROOM):
         return np.int64(0)
-    if need > _INT32_MAX - COPY_SLACK:
+    if need > table_word(columns, column, LIMIT):
         return np.int64(BAD_LENGTH)
     store_64(state, 0, column)
     store_64(state, 8, need + COPY_SLACK)
@@ -168,6 +170,8 @@ def _block(
             at = np.int64(BAD_LENGTH)
         elif items * least > end - at:
             at = np.int64(TRUNCATED)
+        elif i + items > int64_at(level_row, MOST):
+            at = np.int64(BAD_LENGTH)
         elif i + items > int64_at(level_row, CAPACITY):
             store_64(state, 8, i + items)
             at = np.int64(_LEVEL_FULL)

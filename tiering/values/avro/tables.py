@@ -17,13 +17,14 @@ ROW_BYTES: Final = 64
 LEVEL, LIMIT, STORAGE, WIDTH, BITMAP, VALUES, BORDERS, ROOM = range(8)
 """Words of a column: as in `layout.Column`, then addresses, and the bytes that `VALUES` holds.
 
-For encoding, LIMIT is how many bytes `VALUES` holds, BITMAP is 0 where nothing is null, and ROOM is
-the array's offset: which bit of its bitmap (and of its values, when these are bits) is the first.
+LIMIT is how many bytes VALUES may come to hold. For encoding it is how many it holds, BITMAP is 0
+where nothing is null, and ROOM is the array's offset: which bit of its bitmap (and of its values,
+when these are bits) is the first.
 """
 
-CURSOR, SAVED, CAPACITY = range(3)
-"""Words of a level: how many elements it has, how many it had when the payload began, and how many
-its columns have room for."""
+CURSOR, SAVED, CAPACITY, MOST = range(4)
+"""Words of a level: how many elements it has, how many it had when the payload began, how many its
+columns have room for, and how many they may come to have room for."""
 
 STRUCT: Final = int(Storage.STRUCT)
 BITS: Final = int(Storage.BITS)
