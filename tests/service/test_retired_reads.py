@@ -273,6 +273,32 @@ def test_marks_are_places_in_the_original_log(
         assert again.content == answer.content[place:]
 
 
+@Layout
+def test_units_that_are_there_come_in_one_answer(http: httpx.Client, layout: str) -> None:
+    """At most as much as was asked for, up to the end that was asked for."""
+    segment = SHELF[layout]
+    served, query = b"", {"cursor": 0}
+    while query:
+        answer = http.get(f"{path(segment)}/log", params=query)
+        served += answer.content
+        cursor = answer.headers.get(CURSOR)
+        query = {} if cursor is None else {"cursor": int(cursor)}
+    lie, ends = places(segment.log), [place.end for place in places(served)]
+    for first in range(0, len(lie), max(1, len(lie) // 6)):
+        begin = ends[first - 1] if first else 0
+        for size in (len(served), ends[-1] // 3, ends[first] - begin):
+            most = {"cursor": lie[first].position, "max_bytes": size}
+            answer = http.get(f"{path(segment)}/log", params=most)
+            end = max(end for end in ends if end <= max(begin + size, ends[first]))
+            assert answer.content == served[begin:end]
+            assert int(answer.headers["content-length"]) == end - begin
+            answer = http.get(
+                f"{path(segment)}/log", params={**most, "end_position": lie[-2:][0].position // 4}
+            )
+            last = max(first, len(lie) - 2)
+            assert answer.content == served[begin : min(end, ends[last])]
+
+
 def test_a_broker_gets_indexes_and_416(http: httpx.Client) -> None:
     segment = SHELF["all codecs"]
     index = http.get(f"{path(segment)}/indexes/offset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from sole_copy import SoleCopyTier
 
 from tiering.errors import TransientError
 from tiering.service.limits import ServiceLimits
+from tiering.service.readers import Readers, units_ahead
 
 # PyIceberg says so of a table property that is meant for Spark.
 pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option:UserWarning")
@@ -168,6 +170,42 @@ def test_reading_on_begins_the_next_unit_and_a_seek_only_its_own(
         reads.pull(segment.id, 100, cursor=places(segment.log)[-1].position)
         reads.pull(segment.id, 100, cursor=0)
     assert reads.made == 3
+
+
+def test_who_reads_on_and_on_has_more_and_more_units_begun(tier: SoleCopyTier) -> None:
+    segment = plain(count=1500)
+    retire(tier, segment)
+    with reader(tier.store, small(unit_bytes=3000, units_ahead_max=4)) as reads:
+        opened = reads.pull(segment.id, 1, position=0).next_position
+        side = reads.retired._segments.get(segment.id)
+        assert side is not None
+        units = len(side.borders) - 1
+        for begun in (0, 1, 2, 4, 4):
+            opened = reads.pull(segment.id, 1, cursor=opened).next_position
+            eventually(lambda begun=begun: reads.made >= 1 + begun)
+            time.sleep(0.05)
+            assert reads.made == 1 + begun
+        # Another one who looks at the same place is not taken for the first.
+        last = places(segment.log)[-1].position
+        reads.pull(segment.id, 1, cursor=last)
+        assert reads.made == 1 + begun + 1 < units
+        served = b"".join(reads.walk(segment.id, 700))
+        assert check_served(served, segment.log) == len(segment.batches)
+        assert reads.made == units
+
+
+def test_those_who_read_on_are_told_apart_up_to_a_number() -> None:
+    readers = Readers(2)
+    one, other = plain("one").id, plain("other").id
+    assert [readers.run(one, None), readers.run(one, 0), readers.run(one, 7)] == [0, 1, 1]
+    readers.answered(one, 7, 1)
+    assert [readers.run(one, 7), readers.run(other, 7), readers.run(one, 8)] == [2, 1, 1]
+    readers.answered(one, 8, 2)
+    readers.answered(one, 9, 3)
+    assert [readers.run(one, at) for at in (7, 8, 9)] == [1, 3, 4]
+    readers.answered(one, None, 4)
+    assert [units_ahead(run, 4) for run in (0, 1, 2, 3, 4, 5, 10**9)] == [0, 0, 1, 2, 4, 4, 4]
+    assert units_ahead(10**9, 0) == 0
 
 
 # Nobody waits for a topic that hangs

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -125,6 +126,7 @@ class TestPulls:
         self, shared_client: httpx.Client, layout: str, max_bytes: int
     ) -> None:
         sample = put(shared_client, LAYOUTS[layout])
+        longest = max(b - a for a, b in pairwise([*sample.starts, len(sample.log)]))
         for start in sample.starts[:: max(1, len(sample.starts) // 20)]:
             answer = pull(shared_client, sample, cursor=start, max_bytes=max_bytes)
             marks = [mark.split(":") for mark in answer.headers[MARKS].split(",")]
@@ -132,8 +134,12 @@ class TestPulls:
             assert begun[0] == (start, 0)
             assert {at for at, _ in begun} <= set(sample.starts)
             assert all(place == at - start < len(answer.content) for at, place in begun)
-            batches = sum(start <= at < start + len(answer.content) for at in sample.starts)
-            assert min(batches, 20) <= len(begun) <= 64
+            length = len(answer.content)
+            batches = sum(start <= at < start + length for at in sample.starts)
+            assert len(begun) == batches or 1 <= len(begun) <= 64 < batches
+            # From any batch it is not far back to a mark.
+            steps = [b - a for (a, _), (b, _) in pairwise([*begun, (start + length, length)])]
+            assert batches <= 64 or max(steps) <= length // 64 + 1 + 2 * longest
 
     def test_behind_the_end(self, client: httpx.Client) -> None:
         sample = put(client, make_sample())

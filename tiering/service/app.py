@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,6 +24,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from segment_reader import SegmentReaderError
 from tiering.errors import BadInput, TieringError, TransientError
@@ -180,7 +181,7 @@ class _Endpoints:
         headers = {BATCH_MARKS: answer.marks()}
         if answer.next_position is not None:
             headers[NEXT_CURSOR] = str(answer.next_position)
-        return Response(answer.data, headers=headers, media_type="application/octet-stream")
+        return _Parts(answer.parts, answer.size, headers)
 
     async def get_index(self, request: Request) -> Response:
         """Answer one index."""
@@ -201,6 +202,30 @@ class _Endpoints:
         """Prometheus text."""
         text, content_type = await self._observation.exposition()
         return Response(text, media_type=content_type)
+
+
+class _Parts(Response):
+    """A body whose parts are sent as they are, of a length that is known."""
+
+    media_type = "application/octet-stream"
+
+    def __init__(
+        self, parts: Sequence[bytes | memoryview], size: int, headers: Mapping[str, str]
+    ) -> None:
+        self._parts = parts
+        super().__init__(headers={**headers, "Content-Length": str(size)})
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        for number, part in enumerate(self._parts, 1):
+            more = number < len(self._parts)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
 
 
 async def _answer_error(metrics: ServiceMetrics, request: Request, error: Exception) -> Response:

@@ -11,7 +11,7 @@ __all__ = ["DEFAULT_SERVICE_LIMITS", "ServiceLimits"]
 
 _MIB = 1024 * 1024
 _TABLE_READS = ReadLimits(
-    batch_bytes=8 * _MIB,
+    batch_bytes=4 * _MIB,
     gather_bytes=64 * _MIB,
     read_ahead_row_groups=1,
     read_ahead_bytes=8 * _MIB,
@@ -56,6 +56,8 @@ class ServiceLimits:
         unit_bytes: record bytes of a retired segment that are regenerated in one go.
         unit_cache_bytes_max: regenerated batches kept in memory.
         side_cache_bytes_max: side files of retired segments kept in memory.
+        units_ahead_max: units begun before they are asked for by who reads on and on.
+        readers_max: readers of retired segments that are told apart.
         regeneration_threads: threads that regenerate, shared fairly by the topics; twice the
             cores, so that one topic, which gets at most half of them, can use all cores.
         regeneration_wait_s: how long a request waits for its unit; the unit is made all the same.
@@ -88,9 +90,11 @@ class ServiceLimits:
     store_answer_s: float = 5.0
     ledger_count_every_s: float = 30.0
     keep_alive_s: int = 300
-    unit_bytes: int = 8 * _MIB
+    unit_bytes: int = 2 * _MIB
     unit_cache_bytes_max: int = 256 * _MIB
     side_cache_bytes_max: int = 128 * _MIB
+    units_ahead_max: int = 4
+    readers_max: int = 1024
     regeneration_threads: int = field(default_factory=_twice_the_cores)
     regeneration_wait_s: float = 20.0
     cursors_max: int = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,15 +23,26 @@ class Pull:
     """Whole batches.
 
     Attributes:
+        parts: their bytes, one behind the other: not put together, for that would copy them.
         next_position: the original position of the next one (None: nothing is left).
         starts: original position of each batch.
         places: where each batch begins in `data`.
     """
 
-    data: bytes | memoryview
+    parts: Sequence[bytes | memoryview]
     next_position: int | None
     starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
+
+    @property
+    def data(self) -> bytes | memoryview:
+        """All parts in one."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(len, self.parts))
 
     def marks(self) -> str:
         """ "start:place,..." of some batches, spread evenly over the bytes, the first one always.
@@ -40,7 +52,7 @@ class Pull:
         if len(self.places) <= _MARKS_MAX:
             chosen = np.arange(len(self.places))
         else:
-            even = np.arange(_MARKS_MAX) * len(self.data) // _MARKS_MAX
+            even = np.arange(_MARKS_MAX) * self.size // _MARKS_MAX
             chosen = np.unique(np.searchsorted(self.places, even, side="right") - 1)
         pairs = zip(self.starts[chosen].tolist(), self.places[chosen].tolist(), strict=True)
         return ",".join(f"{start}:{place}" for start, place in pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from tiering.service.bounded_cache import BoundedCache
 from tiering.service.limits import ServiceLimits
 from tiering.service.metrics import ServiceMetrics
 from tiering.service.pulls import POSITION_DIVISOR, Pull, out_of_range
+from tiering.service.readers import Readers, units_ahead
 from tiering.service.shared_calls import SharedCalls
 from tiering.service.table_views import TableViews
 from tiering.service.unit_making import UnitMaker
@@ -43,6 +44,7 @@ class RetiredReads:
         self._segments: BoundedCache[SegmentId, RetiredSegment] = BoundedCache(
             limits.side_cache_bytes_max
         )
+        self._readers = Readers(limits.readers_max)
         self._opening: SharedCalls[
             tuple[SegmentId, tuple[str, ...], int | None], RetiredSegment
         ] = SharedCalls()
@@ -76,9 +78,9 @@ class RetiredReads:
     ) -> Pull:
         """Whole batches, as `SegmentReads.pull` gives them; positions are the original log's.
 
-        At most to the end of what is regenerated in one go, and to the first batch whose rows
-        aren't what they were; a pull that begins there raises FatalError: nothing is served that
-        isn't what was produced.
+        At most to the end of what has been regenerated, which is at least the unit that it begins
+        in, and to the first batch whose rows aren't what they were; a pull that begins there
+        raises FatalError: nothing is served that isn't what was produced.
         """
         segment = self._segment(entry)
         wanted = cursor or 0 if position is None else position * POSITION_DIVISOR
@@ -87,16 +89,30 @@ class RetiredReads:
         if position is not None:
             wanted += POSITION_DIVISOR - 1  # the last batch with start // 4 <= position
         batch = max(int(np.searchsorted(segment.starts, wanted, side="right")) - 1, 0)
-        unit = self._unit(segment, batch)
+        run = self._readers.run(entry.metadata.id, cursor)
+        ahead = None if cursor is None else units_ahead(run, self._limits.units_ahead_max)
+        unit = self._unit(segment, batch, ahead)
         if batch in unit.faults:
             raise self._refusal(entry, unit, batch)
-        return _answer(segment, unit, batch, end_position, max_bytes)
+        units = self._kept_from(segment, unit, segment.unit_of(batch))
+        answer = _answer(segment, units, batch, end_position, max_bytes)
+        self._readers.answered(entry.metadata.id, answer.next_position, run)
+        return answer
 
-    def _unit(self, segment: RetiredSegment, batch: int) -> Unit:
+    def _kept_from(self, segment: RetiredSegment, unit: Unit, number: int) -> Iterator[Unit]:
+        """A unit, and those behind it that are there without waiting."""
+        yield unit
+        while segment.has_unit(number := number + 1):
+            following = self._units.kept(segment, number)
+            if following is None:
+                return
+            yield following
+
+    def _unit(self, segment: RetiredSegment, batch: int, ahead: int | None) -> Unit:
         """The unit that a batch is in; one in which that batch is bad is made again when it has
         had its time: the table may have been mended, or its change been accepted."""
         number = segment.unit_of(batch)
-        unit = self._units.unit(segment, number)
+        unit = self._units.unit(segment, number, ahead)
         age = self._monotonic() - unit.made_at
         if batch in unit.faults and age >= self._limits.fault_check_s:
             self._units.discard(segment, number)
@@ -130,24 +146,37 @@ class RetiredReads:
 
 
 def _answer(
-    segment: RetiredSegment, unit: Unit, batch: int, end_position: int | None, max_bytes: int
+    segment: RetiredSegment,
+    units: Iterator[Unit],
+    batch: int,
+    end_position: int | None,
+    max_bytes: int,
 ) -> Pull:
     """Batches from `batch` on: at least that one, else as many as fit and may be served."""
-    at = batch - unit.first
-    begin = int(unit.ends[at - 1]) if at else 0
-    stop = unit.first + int(np.searchsorted(unit.ends, begin + max_bytes, side="right"))
-    end = segment.size
+    last, end = len(segment.starts), segment.size
     if end_position is not None:
         last_start = min(end_position, end) * POSITION_DIVISOR + POSITION_DIVISOR - 1
-        stop = min(stop, int(np.searchsorted(segment.starts, last_start, side="right")))
-    stop = max(batch + 1, min(stop, unit.first_fault(batch)))
+        last = int(np.searchsorted(segment.starts, last_start, side="right"))
+    parts: list[memoryview] = []
+    ends = [np.zeros(1, np.int64)]
+    stop = batch
+    for unit in units:
+        at, size = stop, int(ends[-1][-1])
+        begin = int(unit.ends[at - unit.first - 1]) if at > unit.first else 0
+        fitting = int(np.searchsorted(unit.ends, begin + max_bytes - size, side="right"))
+        stop = min(unit.first + fitting, last, unit.first_fault(at))
+        stop = max(stop, at if parts else at + 1)
+        if stop > at:
+            own = unit.ends[at - unit.first : stop - unit.first]
+            parts.append(unit.data[begin : int(own[-1])])
+            ends.append(own - begin + size)
+        if stop < unit.first + len(unit.ends):
+            break
     following = int(segment.starts[stop]) if stop < len(segment.starts) else end
     past_end = end_position is not None and following // POSITION_DIVISOR > end_position
-    places = np.zeros(stop - batch, np.int64)
-    places[1:] = unit.ends[at : stop - 1 - unit.first] - begin
     return Pull(
-        data=unit.data[begin : int(unit.ends[stop - 1 - unit.first])],
+        parts=parts,
         next_position=None if following >= end or past_end else following,
         starts=segment.starts[batch:stop],
-        places=places,
+        places=np.concatenate(ends)[:-1],
     )

@@ -169,7 +169,7 @@ class SegmentReads:
         past_end = end_position is not None and end // POSITION_DIVISOR > end_position
         starts = window.starts(start, end)
         return Pull(
-            data=window.slice(start, end),
+            parts=(window.slice(start, end),),
             next_position=None if end >= log.size or past_end else end,
             starts=starts,
             places=starts - start,

@@ -1,9 +1,9 @@
 """Making units: from a table's rows and a side file to served batches, once for all who ask.
 
 Units are made in a pool that topics share fairly, and kept in a bounded cache: a broker that gave
-up waiting finds its unit there when it asks again. Whoever goes on reading in a unit has the next
-one begun. Rows come from cursors that stay where they stopped, so that a consumer who reads on
-and on has each row group decoded once, across units and segments.
+up waiting finds its unit there when it asks again. Whoever reads on has the next ones begun, one
+after the other. Rows come from cursors that stay where they stopped, so that a consumer who reads
+on and on has each row group decoded once, across units and segments.
 """
 
 from __future__ import annotations
@@ -67,21 +67,35 @@ class UnitMaker:
         self._pool.close()
         self._cursors.close()
 
-    def unit(self, segment: RetiredSegment, number: int) -> Unit:
-        """A unit as the table gives it now.
+    def unit(self, segment: RetiredSegment, number: int, ahead: int | None = None) -> Unit:
+        """A unit as the table gives it now; up to `ahead` behind it are begun once it's there.
 
-        Who comes back to a unit is reading on: the one behind it is begun then. (Not before: its
-        cursor goes on where this one's stops, and a seek shouldn't cost two units.)
+        Without `ahead`: one, if the unit has been there; who comes back to it is reading on.
 
         Raises TransientError when it isn't ready in time; it is made all the same.
         """
-        unit = self._kept(segment, number)
+        unit = self.kept(segment, number)
         if unit is None:
-            return self.made(segment, number)
-        self._look_sometimes(segment)
-        if segment.has_unit(number + 1) and self._kept(segment, number + 1) is None:
-            self._ask(segment, number + 1)
+            unit = self.made(segment, number)
+        else:
+            self._look_sometimes(segment)
+            ahead = 1 if ahead is None else ahead
+        self._begin(segment, number + 1, number + 1 + (ahead or 0))
         return unit
+
+    def _begin(self, segment: RetiredSegment, number: int, stop: int) -> None:
+        """Begin the units [number, stop) one after the other: each one's rows come from the
+        cursor that stops where the one before it ends."""
+        while number < stop and segment.has_unit(number) and self.kept(segment, number):
+            number += 1
+        if number >= stop or not segment.has_unit(number):
+            return
+
+        def go_on(done: Future[Unit]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._begin(segment, number + 1, stop)
+
+        self._ask(segment, number).add_done_callback(go_on)
 
     def made(self, segment: RetiredSegment, number: int) -> Unit:
         """A unit that isn't kept, or is no good."""
@@ -97,7 +111,7 @@ class UnitMaker:
         """Forget a unit."""
         self._units.discard(segment.key(number))
 
-    def _kept(self, segment: RetiredSegment, number: int) -> Unit | None:
+    def kept(self, segment: RetiredSegment, number: int) -> Unit | None:
         """The unit from the cache, if the table still gives the same."""
         meta = segment.entry.metadata
         unit = self._units.get(segment.key(number))
@@ -134,7 +148,7 @@ class UnitMaker:
             self._metrics.regeneration_failures.inc()
 
     def _make(self, segment: RetiredSegment, number: int) -> Unit:
-        kept = self._kept(segment, number)
+        kept = self.kept(segment, number)
         if kept is not None:
             return kept
         with self._metrics.regeneration_seconds.time():
