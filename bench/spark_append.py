@@ -2,8 +2,9 @@
 
 Runs under another Python, with PySpark 4.0 and nothing of Onecopy. Each line of standard input is
 one JSON object with `do` and `table`: "create" it, "append" to it all records of `topic` below
-`ends` ({partition: offset}), "count" what it holds, "drop" it. Each is answered by a line of JSON
-once it is done; a line before all others says that the session is up.
+`ends` ({partition: offset}), "count" what it holds, "drop" it. With `avro`, a schema's text, the
+values behind their prefix become `columns` ({name: type}). Each is answered by a line of JSON once
+it is done; a line before all others says that the session is up.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import sys
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
+from pyspark.sql.avro.functions import from_avro
 
+_PREFIX_BYTES = 5
 _COLUMNS = {
     "partition": "INT",
     "offset": "BIGINT",
@@ -38,7 +41,10 @@ def main() -> None:
         request = json.loads(line)
         table = request["table"]
         if request["do"] == "create":
-            columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+            wanted = {**_COLUMNS, **request.get("columns", {})}
+            if "avro" in request:
+                del wanted["value"]
+            columns = ", ".join(f"{name} {kind}" for name, kind in wanted.items())
             session.sql(f"CREATE TABLE {table} ({columns}) USING iceberg")
             _say({})
         elif request["do"] == "append":
@@ -61,7 +67,14 @@ def _append(session: SparkSession, bootstrap_servers: str, request: dict[str, An
         .option("endingOffsets", json.dumps({request["topic"]: request["ends"]}))
         .option("includeHeaders", "true")
     )
-    source.load().select(*_COLUMNS).writeTo(request["table"]).append()
+    rows = source.load()
+    if "avro" not in request:
+        rows.select(*_COLUMNS).writeTo(request["table"]).append()
+        return
+    payload = functions.substring("value", _PREFIX_BYTES + 1, 2**31 - 1)
+    decoded = rows.withColumn("event", from_avro(payload, request["avro"]))
+    kept = [name for name in _COLUMNS if name != "value"]
+    decoded.select(*kept, "event.*").writeTo(request["table"]).append()
 
 
 def _counts(session: SparkSession, table: str) -> dict[str, int]:
