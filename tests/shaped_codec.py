@@ -48,6 +48,7 @@ ARROW: Mapping[IcebergType, Any] = {
     UUIDType(): pa.binary(16),
     FixedType(4): pa.binary(4),
     FixedType(12): pa.binary(12),
+    FixedType(16): pa.binary(16),
     DecimalType(9, 2): pa.decimal128(9, 2),
     DecimalType(20, 2): pa.decimal128(20, 2),
     DecimalType(38, 0): pa.decimal128(38, 0),

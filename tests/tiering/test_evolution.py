@@ -285,6 +285,15 @@ def test_the_reason_names_the_column_and_both_types(table: Table) -> None:
     assert stored.refused == "column a is int, the schema has string"
 
 
+def test_uuids_are_fixed_bytes(table: Table) -> None:
+    """Spark compares uuids in another order than Parquet's statistics have."""
+    (first,) = table.take(arrival(1, {"u": UUIDType(), "m": (UUIDType(), [UUIDType()])}))
+    fixed = "fixed[16]"
+    assert [table.columns[n] for n in ("u", "m.key", "m.value.element")] == [fixed] * 3
+    (second,) = table.take(arrival(2, {"u": FixedType(16), "m": (UUIDType(), [FixedType(16)])}))
+    assert first.columns == second.columns
+
+
 def test_two_units_never_share_a_column(table: Table) -> None:
     def time(kind: IcebergType, unit: str) -> Schema:
         return Schema(NestedField(1, "t", kind, required=False, doc=unit))

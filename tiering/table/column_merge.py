@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
@@ -23,6 +24,7 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StructType,
+    UUIDType,
 )
 
 from tiering.table.written_names import KEY_ROOT, VALUE_ROOT, WrittenName, WrittenNames
@@ -31,6 +33,7 @@ from tiering.values.units import UNITS
 __all__ = ["ColumnMerge", "Incompatible", "distinct_name", "folded"]
 
 _ROOTS: Final = (VALUE_ROOT, KEY_ROOT)
+_UUID_BYTES: Final = 16
 
 
 class Incompatible(ValueError):
@@ -164,6 +167,7 @@ class ColumnMerge:
         self, parent: int, column: IcebergType | None, written: IcebergType, path: str
     ) -> IcebergType:
         """What a column (None: a new one) becomes by what is written into it."""
+        written = _stored(written)
         if isinstance(written, StructType) and isinstance(column, StructType | None):
             siblings = () if column is None else column.fields
             return StructType(*self.into(parent, siblings, written.fields, f"{path}."))
@@ -204,7 +208,7 @@ class ColumnMerge:
                 value_required=False,
             )
         # Iceberg lets nobody change what a map's keys are.
-        if _wider(column.key_type, written.key_type) != column.key_type:
+        if _wider(column.key_type, _stored(written.key_type)) != column.key_type:
             raise Incompatible(
                 f"column {path}.key is {column.key_type}, the schema has {written.key_type}"
             )
@@ -325,6 +329,15 @@ def _children(schema: Schema, parent: int) -> Sequence[NestedField]:
     holder = schema._lazy_id_to_field.get(parent)
     kind = None if holder is None else holder.field_type
     return kind.fields if isinstance(kind, StructType) else ()
+
+
+def _stored(written: IcebergType) -> IcebergType:
+    """The type that tables have for a writer's.
+
+    Not `uuid`: Java's order of them isn't that of Parquet's statistics, so Spark (Iceberg 1.12)
+    finds few of the rows that a filter asks for.
+    """
+    return FixedType(_UUID_BYTES) if isinstance(written, UUIDType) else written
 
 
 def _wider(column: IcebergType, written: IcebergType) -> IcebergType | None:
