@@ -30,6 +30,12 @@ __all__ = ["ColumnBuffers"]
 _WORDS: Final = 8
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
 
+_FIRST_SHARE: Final = 16
+"""Strings first get room for a part of the payloads, which then shows how much all of them need."""
+
+_LIKELY_TIMES_MAX: Final = 32
+"""How many times its size a column gets because of what the first payloads were like."""
+
 _GROWTH_MAX: Final = 64
 _FREE_BYTES: Final = 256 * 1024 * 1024
 """Columns may take that many times the payloads' size, and so much beside it: a byte of a payload
@@ -59,7 +65,8 @@ class ColumnBuffers:
         self.columns = np.zeros((len(layout.columns), _WORDS), np.int64)
         self.levels = np.zeros((layout.levels, _WORDS), np.int64)
         texts = sum(column.storage is Storage.BYTES for column in layout.columns)
-        self._first_room = payload_bytes // max(texts, 1) + 4 * COPY_SLACK
+        self._first_room = payload_bytes // max(_FIRST_SHARE * texts, 1) + 4 * COPY_SLACK
+        self._likely_max = payload_bytes + 4 * COPY_SLACK
         self._bytes_max = _GROWTH_MAX * payload_bytes + _FREE_BYTES
         self.levels[:, CAPACITY] = max(rows, 1)
         for level in range(layout.levels):
@@ -93,14 +100,14 @@ class ColumnBuffers:
         """Make room for the bytes of a column; `done` is the share of payloads that is read."""
         buffer = self._buffers[index]
         old = buffer.values
-        buffer.values = np.empty(_grown(len(old), need_bytes, done), np.uint8)
+        buffer.values = np.empty(self._grown(len(old), need_bytes, done), np.uint8)
         buffer.values[: len(old)] = old
         self._enter(index, buffer)
 
     def grow_level(self, level: int, need: int, done: float) -> None:
         """Make room for more elements of a level."""
         elements = int(self.levels[level, CURSOR])
-        capacity = _grown(int(self.levels[level, CAPACITY]), need, done)
+        capacity = self._grown(int(self.levels[level, CAPACITY]), need, done)
         self.levels[level, CAPACITY] = capacity
         for column in self._layout.columns:
             if column.level != level:
@@ -122,6 +129,14 @@ class ColumnBuffers:
             used = _size(column, elements)
             values[:used] = old.values[:used]
         return _Buffer(valid, values, borders)
+
+    def _grown(self, size: int, need: int, done: float) -> int:
+        """What all payloads need if the others are like those so far; more than `size` anyway.
+
+        Strings, and items, are no more than the payloads' bytes, but for symbols of enums.
+        """
+        likely = min(int(need / done * 1.1), _LIKELY_TIMES_MAX * need, self._likely_max)
+        return min(max(need, size + size // 2, likely), max(need, _COLUMN_BYTES_MAX))
 
     def texts_valid(self) -> bool:
         """Whether all strings are UTF-8."""
@@ -190,12 +205,6 @@ def _size(column: Column, elements: int) -> int:
     if column.storage is Storage.BITS:
         return (elements + 7) // 8
     return column.width * elements
-
-
-def _grown(size: int, need: int, done: float) -> int:
-    """At least twice as much, or what all payloads need if the others are like those so far."""
-    likely = int(min(need / done, 8.0 * need) * 1.1) if done > 0 else 0
-    return min(max(need, 2 * size, likely), max(need, _COLUMN_BYTES_MAX))
 
 
 def _validity(valid: _Bytes, elements: int) -> tuple[Any, int]:
