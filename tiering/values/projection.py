@@ -71,9 +71,12 @@ class ColumnBinding:
         (somebody has changed it). Elements are null only where the bound `ROOT` is.
 
         Args:
-            arrays: all of one length; at least one.
+            arrays: all of one length; at least one. Their own types need no field ids.
+            fields: one for each, with ids as in `to_table`.
         """
-        given = {field_id(each): array for each, array in zip(fields, arrays, strict=True)}
+        given = {
+            field_id(each): (each.type, array) for each, array in zip(fields, arrays, strict=True)
+        }
         count = len(arrays[0])
         if ROOT in self._table_ids:
             return self._picked(self._root, given.get(self._table_ids[ROOT]), count)
@@ -113,36 +116,41 @@ class ColumnBinding:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise FatalError(f"a column of {kind} can't hold the schema's {array.type}") from error
 
-    def _picked(self, node: _Node, array: Any, count: int) -> Any:
+    def _picked(self, node: _Node, column: _Column | None, count: int) -> Any:
         """The array of one of the codec's fields, from the column that is bound to it."""
         kind = node.kind
-        if array is None:
+        if column is None:
             return pa.nulls(count, kind)
-        if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-            fields = list(array.type)
+        held, array = column
+        if pa.types.is_struct(kind) and pa.types.is_struct(held):
             given = {
-                field_id(each): child for each, child in zip(fields, array.flatten(), strict=True)
+                field_id(each): (each.type, child)
+                for each, child in zip(held, array.flatten(), strict=True)
             }
             return self._struct_of(node, given, count, array)
-        if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        if pa.types.is_map(kind) and pa.types.is_map(held):
             keys, items = node.children
             return _map_array(
                 array,
                 kind,
-                lambda of: self._picked(keys, of, len(of)),
-                lambda of: self._picked(items, of, len(of)),
+                lambda of: self._picked(keys, (held.key_type, of), len(of)),
+                lambda of: self._picked(items, (held.item_type, of), len(of)),
             )
-        if pa.types.is_list(kind) and pa.types.is_list(array.type):
+        if pa.types.is_list(kind) and pa.types.is_list(held):
             (element,) = node.children
-            return _list_array(array, kind, lambda of: self._picked(element, of, len(of)))
+            return _list_array(
+                array, kind, lambda of: self._picked(element, (held.value_type, of), len(of))
+            )
         return _narrowed(array, kind)
 
-    def _struct_of(self, node: _Node, given: Mapping[int, Any], count: int, nulls_of: Any) -> Any:
+    def _struct_of(
+        self, node: _Node, given: Mapping[int, _Column], count: int, nulls_of: Any
+    ) -> Any:
         children = []
         for child in node.children:
             table_id = self._table_ids.get(child.field_id)
-            array = None if table_id is None else given.get(table_id)
-            children.append(self._picked(child, array, count))
+            column = None if table_id is None else given.get(table_id)
+            children.append(self._picked(child, column, count))
         return _struct_array(children, node.kind, nulls_of, count)
 
 
@@ -157,6 +165,10 @@ class _Node:
 
 _Found = Mapping[int, tuple[_Node, Any]]
 """By the table's id: the codec's field and its array."""
+
+_Column = tuple[Any, Any]
+"""A type with the ids of everything inside, and the array: rows of files that were made before the
+table's present schema come without ids."""
 
 
 def _nodes(fields: Sequence[NestedField], arrow: Any) -> tuple[_Node, ...]:
