@@ -159,11 +159,7 @@ def test_what_orjson_writes_comes_back(codec: JsonSchemaCodec, orders: list[Any]
     assert read == [expected(ORDER, each) for each in orders]
     back = codec.encode(found.columns)
     back.validate(full=True)
-    wanted = [json.loads(each) for each in payloads]
-    assert [json.loads(each) for each in back.to_pylist()] == wanted
-    for each, payload in zip(back.to_pylist(), payloads, strict=True):
-        # Numbers that orjson writes differently alone than in an array are the one exception.
-        assert each == payload or b"e" in payload or b"0.0000" in payload
+    assert back.to_pylist() == payloads
 
 
 @SLOW

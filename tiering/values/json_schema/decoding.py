@@ -116,7 +116,7 @@ class DocumentReader:
         counts = np.empty(len(starts), dtype=np.int64)
         count_elements(self._data, starts, ends, counts)
         offsets = np.zeros(len(starts) + 1, dtype=np.int32)
-        np.cumsum(counts, out=offsets[1:])
+        offsets[1:] = np.cumsum(counts)
         spans = [np.empty(int(offsets[-1]), dtype=np.int64) for _ in range(4)]
         find_elements(self._data, starts, ends, *spans)
         inside = np.repeat(rows, counts)

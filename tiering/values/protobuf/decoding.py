@@ -111,7 +111,7 @@ class MessageReader:
         self, field: Field, counts: _Int64s, values: _Int64s, lengths: _Int64s, rows: _Int64s
     ) -> pa.Array:
         offsets = np.zeros(len(counts) + 1, dtype=np.int32)
-        np.cumsum(counts, out=offsets[1:])
+        offsets[1:] = np.cumsum(counts)
         inside = np.repeat(rows, counts)
         if field.is_map:
             elements = self._entries(field, counts, values, lengths, inside)
