@@ -18,7 +18,7 @@ from tiering.values.avro.views import ColumnViews
 from tiering.values.avro.writing import WRITE_SLACK
 
 FEW = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -87,7 +87,7 @@ def test_slices_and_selections(case: tuple[Schema, list[bytes]], data: st.DataOb
         assert codec.encode(taken[1:]).to_pylist() == [payloads[i] for i in picks[1:]]
 
 
-@settings(FEW, max_examples=60)
+@settings(FEW, max_examples=40)
 @given(cases())
 def test_columns_that_went_through_parquet(case: tuple[Schema, list[bytes]]) -> None:
     schema, payloads = case

@@ -30,7 +30,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tiering.values.avro.schema import (
+from tiering.values.avro.tree import (
     Array,
     Leaf,
     LeafKind,

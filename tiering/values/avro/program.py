@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.values.avro.layout import Column, Layout
-from tiering.values.avro.schema import Array, Leaf, LeafKind, Map, Node, Record, Union, holds_column
+from tiering.values.avro.tree import Array, Leaf, LeafKind, Map, Node, Record, Union, holds_column
 
 __all__ = ["COLUMN", "LINE_BYTES", "OP", "Program", "compiled_program"]
 

@@ -26,6 +26,15 @@ CURSOR, SAVED, CAPACITY, MOST = range(4)
 """Words of a level: how many elements it has, how many it had when the payload began, how many its
 columns have room for, and how many they may come to have room for."""
 
+PLACES: Final = 13
+"""Words of `places`, of a call of `decode_payloads`: addresses of the program, the columns, the
+levels, frames (depth + 1 rows), symbol borders, symbols, the payloads' bytes and their borders,
+faults, inexact; then the number of columns, of levels, and whether strings are checked one by one.
+"""
+
+PROGRAM, COLUMNS, LEVELS, FRAMES, SYMBOL_BORDERS, SYMBOLS = range(6)
+DATA, PAYLOADS, FAULTS, INEXACT, COLUMN_COUNT, LEVEL_COUNT, CHECKED = range(6, PLACES)
+
 STRUCT: Final = int(Storage.STRUCT)
 BITS: Final = int(Storage.BITS)
 FIXED_WIDTH: Final = int(Storage.WORDS)
