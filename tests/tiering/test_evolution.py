@@ -403,6 +403,19 @@ def test_a_column_that_somebody_renamed_is_found_by_both_names(table: Table) -> 
     assert [new.columns[i] for i in (1, 2, 3)] == [1003, 1004, 1005]
 
 
+def test_a_name_that_only_the_table_once_had(table: Table) -> None:
+    table.take(arrival(1, {"s": {"a": INT, "b": INT}}))
+    for name, former in (("a", "x"), ("b", "y")):
+        with table.alter() as alter:
+            alter.rename_column(f"s.{name}", former)
+    with table.alter() as alter:
+        alter.rename_column("s.x", "z")
+        alter.delete_column("s.y")
+    (stored,) = table.take(arrival(2, {"s": {"x": INT, "y": INT}}))
+    assert stored.columns == {1: 1003, 2: 1004}
+    assert set(table.columns) == {"s", "s.z"}
+
+
 def test_columns_that_somebody_dropped_are_not_added_again(table: Table) -> None:
     table.take(arrival(1, {"a": INT, "s": {"x": INT, "y": INT}, "b": INT}))
     with table.alter() as alter:
