@@ -1,4 +1,9 @@
-"""The engine's `Custody` over real tables and a real store."""
+"""The engine's `Custody` over real tables and a real store.
+
+A topic's bad records have a table of their own, which goes the way of the topic's: what leaves the
+one leaves the other, and there first. So a crash in between is seen in the topic's own table, and
+what was asked for is asked for again.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +30,10 @@ from tiering.table.foreign_changes import changed_by_others
 from tiering.table.pointers import TablePointer
 from tiering.table.reading import TableReading
 from tiering.table.replace import replace as replace_files
+from tiering.table.state import TableState
 from tiering.table.topic_tables import CatalogTables
 from tiering.upkeep.expiry import expire
-from tiering.upkeep.former_tables import drop_former, is_over
+from tiering.upkeep.former_tables import drop_former, is_over, rename_with
 from tiering.upkeep.leftovers import Leftovers
 from tiering.upkeep.retention import plan_expulsion
 from tiering.upkeep.withdrawal import Withdrawal, withdraw
@@ -64,10 +70,13 @@ class TableCustody:
     def read(self, topic: str, topic_id: str) -> TableReading:
         """Read the table afresh; NotFound if there is none, TransientError when it can't be."""
         state = self._tables.state(topic, topic_id)
+        dead = self._dead_letters(topic, self._tables.loaded(state))
+        if dead is not None:
+            # A replay moves rows from there to here: read in this order none is in neither.
+            state = self._tables.state(topic, topic_id)
         table = self._tables.loaded(state)
         before = self._pointer(topic, topic_id, table)
         changed = before.rows_may_miss or changed_by_others(table.metadata)
-        dead = self._dead_letters(topic, table)
         if dead is not None:
             changed |= changed_by_others(dead.metadata)
         # An operator accepts changes at any time: asked anew, but only where there are any.
@@ -90,7 +99,7 @@ class TableCustody:
         """Digest of the files that hold offsets [start, end), each of which was seen to exist."""
         table = self._tables.loaded(reading.state)
         try:
-            view = self._view(reading, table)
+            view = self._view(table)
             digest = coverage(view, partition, start, end)
         except MissingFile as error:
             raise TransientError(f"{error} is gone; read the table again") from error
@@ -116,47 +125,60 @@ class TableCustody:
     def withdraw(
         self, reading: TableReading, topic: str, partition: int, offset: int, reason: str
     ) -> None:
-        """Take all rows of `partition` from `offset` on out of the table, in one commit."""
-        target = self._tables.target(reading.state)
-        withdraw(
-            self._tables.catalog,
-            self._tables.loaded(reading.state),
-            open_store(warehouse_url(target, self._config.store)),
-            Withdrawal(topic=topic, partition=partition, offset=offset, reason=reason),
-            cycle_id=self._new_cycle_id(),
-        )
+        """Take all rows of `partition` from `offset` on out of the topic's tables."""
+        request = Withdrawal(topic=topic, partition=partition, offset=offset, reason=reason)
+        dead = self._tables.dead_letters(topic, reading.state.topic_id)
+        if dead is not None:
+            self._withdraw(self._tables.loaded(dead), request)
+        self._withdraw(self._tables.loaded(reading.state), request)
+
+    def _withdraw(self, table: Table, request: Withdrawal) -> None:
+        place = self._place(table)
+        withdraw(self._tables.catalog, table, place, request, cycle_id=self._new_cycle_id())
 
     def expel(self, reading: TableReading, topic: str, entries: Sequence[LedgerEntry]) -> int:
         """Remove the files all of whose rows Kafka and the topic's policy have given up; a former
-        topic's table goes as a whole with its last segment."""
+        topic's tables go as a whole with its last segment."""
         if reading.state.flagged is not None:
             return 0
-        table = self._tables.loaded(reading.state)
-        outlive_ms = retention_ms(self._config.topic(topic).retention)
-        topic_id = reading.state.topic_id
-        if outlive_ms == 0 and is_over(table, self._tables.identifier(topic), topic_id, entries):
-            return self._drop(table, topic_id)
+        table, topic_id = self._tables.loaded(reading.state), reading.state.topic_id
+        dead = self._tables.dead_letters(topic, topic_id)
+        states = [reading.state] if dead is None else [dead, reading.state]
+        if retention_ms(self._config.topic(topic).retention) == 0 and is_over(
+            table, self._tables.identifier(topic), topic_id, entries
+        ):
+            return self._drop([self._tables.loaded(state) for state in states], topic_id)
+        return sum(self._expel(state, topic, entries) for state in states)
+
+    def _expel(self, state: TableState, topic: str, entries: Sequence[LedgerEntry]) -> int:
+        if state.flagged is not None:
+            return 0
         plan = plan_expulsion(
-            self._view(reading, table).index,
+            self._view(self._tables.loaded(state)).index,
             entries,
-            reading.state.watermarks,
-            outlive_ms=outlive_ms,
+            state.watermarks,
+            outlive_ms=retention_ms(self._config.topic(topic).retention),
             now_ms=self._now_ms(),
         )
         replacement = plan.replacement(
-            reading.state, topic=topic, cycle_id=self._new_cycle_id(), reason="retention"
+            state, topic=topic, cycle_id=self._new_cycle_id(), reason="retention"
         )
         if replacement is None:
             return 0
         return replace_files(self._tables.catalog, replacement).removed_files
 
-    def _drop(self, table: Table, topic_id: str) -> int:
-        place = open_store(warehouse_url(table_target(table), self._config.store))
-        gone = drop_former(
-            self._tables.catalog, table, topic_id, place, warehouse=self._config.warehouse
-        )
+    def _drop(self, tables: Sequence[Table], topic_id: str) -> int:
+        gone = 0
+        for table in tables:
+            gone += drop_former(
+                self._tables.catalog,
+                table,
+                topic_id,
+                self._place(table),
+                warehouse=self._config.warehouse,
+            )
+            self._views.pop(str(table.metadata.table_uuid), None)
         self._store.delete(TablePointer.key(topic_id))
-        self._views.pop(topic_id, None)
         self._pointers.pop(topic_id, None)
         return gone
 
@@ -172,16 +194,33 @@ class TableCustody:
             {(e.metadata.topic, e.metadata.id.topic_id) for e in entries}
         ):
             try:
-                table = self._tables.table(topic, topic_id)
+                tables = self._tables_of(topic, topic_id)
             except (TieringError, OSError):
                 continue  # not made yet, or out of reach: the next sweep is as good
-            place = open_store(warehouse_url(table_target(table), self._config.store))
-            try:
-                self._leftovers.sweep_table(table, place, warehouse=self._config.warehouse)
-                if topic_id not in self._held:
-                    expire(self._tables.catalog, tuple(table.name()), now_ms=self._now_ms())
-            except (TieringError, ValueError) as error:
-                _log.warning("table %s isn't tidied up: %s", ".".join(table.name()), error)
+            for table in tables:
+                self._tidy(table, topic_id)
+
+    def _tables_of(self, topic: str, topic_id: str) -> list[Table]:
+        """The topic id's table and, if there is one, that of its bad records, which takes the
+        name of a former topic's with it."""
+        table = self._tables.table(topic, topic_id)
+        dead = self._dead_letters(topic, table)
+        if dead is None:
+            return [table]
+        rename_with(self._tables.catalog, table, dead, self._tables.identifier(topic), topic_id)
+        return [table, self._dead_letters(topic, table) or dead]
+
+    def _tidy(self, table: Table, topic_id: str) -> None:
+        try:
+            self._leftovers.sweep_table(table, self._place(table), warehouse=self._config.warehouse)
+            if topic_id not in self._held:
+                expire(self._tables.catalog, tuple(table.name()), now_ms=self._now_ms())
+        except (TieringError, ValueError) as error:
+            _log.warning("table %s isn't tidied up: %s", ".".join(table.name()), error)
+
+    def _place(self, table: Table) -> ObjectStore:
+        """The store at the table's location."""
+        return open_store(warehouse_url(table_target(table), self._config.store))
 
     def _dead_letters(self, topic: str, table: Table) -> Table | None:
         """The table of the topic's bad records; only where values have schemas there can be one."""
@@ -192,15 +231,13 @@ class TableCustody:
         state = self._tables.dead_letters(topic, table.properties[TOPIC_ID_PROPERTY])
         return None if state is None else self._tables.loaded(state)
 
-    def _view(self, reading: TableReading, table: Table) -> SnapshotView:
-        topic_id = reading.state.topic_id
-        location, known = self._views.get(topic_id, ("", None))
-        if known is not None and location == reading.metadata_location:
+    def _view(self, table: Table) -> SnapshotView:
+        uuid = str(table.metadata.table_uuid)
+        location, known = self._views.get(uuid, ("", None))
+        if known is not None and location == table.metadata_location:
             return known
-        if known is not None and known.metadata.table_uuid != table.metadata.table_uuid:
-            known = None
         view = SnapshotView.of(table, MAIN, DEFAULT_LIMITS, known)
-        self._views[topic_id] = reading.metadata_location, view
+        self._views[uuid] = table.metadata_location, view
         return view
 
     def _check_exist(self, table: Table, paths: Sequence[str]) -> None:
