@@ -148,8 +148,29 @@ class TestMetrics:
         ):
             assert line in text
 
+    def test_what_became_of_values(self, client: httpx.Client, store: ObjectStore) -> None:
+        assert "onecopy_typed_rows" not in client.get("/metrics").text
+        bad = {"truncated": 3, "unknown_schema": 1}
+        values = {"orders": {"typed_rows": 90, "raw_rows": 4, "bad_records": bad}}
+        store.put("engine/heartbeat.json", json.dumps({"at_ms": 1, "values": values}).encode())
+        text = client.get("/metrics").text
+        for line in (
+            'onecopy_typed_rows_total{topic="orders"} 90.0',
+            'onecopy_raw_rows_total{topic="orders"} 4.0',
+            'onecopy_bad_records_total{cause="truncated",topic="orders"} 3.0',
+            'onecopy_bad_records_total{cause="unknown_schema",topic="orders"} 1.0',
+        ):
+            assert line in text
+        for name in ("typed_rows", "raw_rows", "bad_records"):
+            assert f"# TYPE onecopy_{name}_total counter" in text
+
     @pytest.mark.parametrize(
-        "beat", [b"", b"[]", b"{}", b'{"topics": 5, "cycles": "x"}', b'{"topics": {"a": 1}}']
+        "beat",
+        [
+            *(b"", b"[]", b"{}", b'{"topics": 5, "cycles": "x"}', b'{"topics": {"a": 1}}'),
+            *(b'{"values": 5}', b'{"values": {"a": 1, "b": {"bad_records": 2}}}'),
+            b'{"values": {"a": {"typed_rows": "x", "bad_records": {"y": "z"}}}}',
+        ],
     )
     def test_a_damaged_heartbeat_breaks_nothing(
         self, client: httpx.Client, store: ObjectStore, beat: bytes

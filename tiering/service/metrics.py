@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 __all__ = ["EngineHeartbeat", "ServiceMetrics"]
@@ -18,7 +18,12 @@ _CYCLE_NUMBERS: Final = (
     *("proven", "proof_faults", "retired", "retired_bytes"),
 )
 _TOPIC_NUMBERS: Final = ("watermark_lag_offsets", "pending_segments", "quarantined")
+_VALUE_NUMBERS: Final = {
+    "typed_rows": "Rows with typed columns, since the engine's start.",
+    "raw_rows": "Of these, those whose values don't come back from their columns: kept twice.",
+}
 _TOPICS_MAX: Final = 10_000
+_CAUSES_MAX: Final = 50
 
 
 class ServiceMetrics:
@@ -88,7 +93,7 @@ class ServiceMetrics:
 
 
 class EngineHeartbeat(Collector):
-    """The engine's last heartbeat object, as gauges."""
+    """The engine's last heartbeat object, as gauges and counters."""
 
     def __init__(self) -> None:
         self._beat: Mapping[str, Any] | None = None
@@ -102,7 +107,7 @@ class EngineHeartbeat(Collector):
         self._beat = beat if isinstance(beat, dict) else None
 
     def collect(self) -> Iterator[Metric]:
-        """Gauges of the engine, and of each topic."""
+        """What the engine said of itself, and of each topic."""
         beat = self._beat
         if beat is None:
             return
@@ -120,6 +125,9 @@ class EngineHeartbeat(Collector):
         topics = beat.get("topics")
         if isinstance(topics, dict):
             yield from _topic_gauges(topics)
+        values = beat.get("values")
+        if isinstance(values, dict):
+            yield from _value_counters(dict(list(values.items())[:_TOPICS_MAX]))
 
 
 def _topic_gauges(topics: Mapping[str, Any]) -> Iterator[Metric]:
@@ -132,6 +140,27 @@ def _topic_gauges(topics: Mapping[str, Any]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric((topic,), value)
         yield family
+
+
+def _value_counters(values: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, meaning in _VALUE_NUMBERS.items():
+        family = CounterMetricFamily(f"onecopy_{name}", meaning, labels=("topic",))
+        for topic, numbers in values.items():
+            value = _number(numbers.get(name)) if isinstance(numbers, dict) else None
+            if value is not None:
+                family.add_metric((topic,), value)
+        yield family
+    bad = CounterMetricFamily(
+        "onecopy_bad_records",
+        "Records that gave no typed row, since the engine's start.",
+        labels=("topic", "cause"),
+    )
+    for topic, numbers in values.items():
+        causes = numbers.get("bad_records") if isinstance(numbers, dict) else None
+        for cause, count in list(causes.items())[:_CAUSES_MAX] if isinstance(causes, dict) else ():
+            if (value := _number(count)) is not None:
+                bad.add_metric((topic, cause), value)
+    yield bad
 
 
 def _number(value: object) -> float | None:
