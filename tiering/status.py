@@ -11,12 +11,7 @@ from tiering.ledger import LedgerEntry, SegmentState
 from tiering.planning import group_by_partition
 from tiering.table.commit import TableState
 
-__all__ = [
-    "PartitionStatus",
-    "TierStatus",
-    "TopicStatus",
-    "collect_status",
-]
+__all__ = ["PartitionStatus", "TierStatus", "TopicStatus", "ValuesStatus", "collect_status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +48,30 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesStatus:
+    """What has become of a topic's values since the engine's start.
+
+    Attributes:
+        typed_rows: rows with typed columns.
+        raw_rows: of these, those whose values don't come back from their columns: kept twice.
+        raw_share: raw_rows / typed_rows; 0 without any.
+        bad_records: records that gave no typed row, by cause. Those that are in the table of bad
+            records now are counted by `onecopy dlq list`.
+    """
+
+    typed_rows: int
+    raw_rows: int
+    raw_share: float
+    bad_records: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """One topic id with its table; `problem` says what stops it, None when nothing does."""
+    """One topic id with its table.
+
+    `problem` says what stops it, None when nothing does; `values` is None where the engine has
+    told of no values with a schema.
+    """
 
     topic: str
     topic_id: str
@@ -63,6 +80,7 @@ class TopicStatus:
     files: int
     file_bytes: int
     problem: str | None
+    values: ValuesStatus | None
     partitions: tuple[PartitionStatus, ...]
 
 
@@ -95,9 +113,8 @@ def collect_status(
     groups: dict[str, list[LedgerEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.metadata.id.topic_id, []).append(entry)
-    problems: Mapping[str, str] = heartbeat.get("problems", {})
     topics = [
-        _topic(topic_id, group, state_of, files_of, problems)
+        _topic(topic_id, group, state_of, files_of, heartbeat)
         for topic_id, group in sorted(groups.items(), key=lambda g: g[1][0].metadata.topic)
     ]
     return TierStatus(engine_seen_at_ms=heartbeat.get("at_ms"), topics=tuple(topics))
@@ -108,12 +125,13 @@ def _topic(
     group: Sequence[LedgerEntry],
     state_of: Callable[[str, str], TableState],
     files_of: Callable[[TableState], tuple[int, int]],
-    problems: Mapping[str, str],
+    heartbeat: Mapping[str, Any],
 ) -> TopicStatus:
     topic = group[0].metadata.topic
     state: TableState | None = None
     files, file_bytes = 0, 0
-    problem = _problem_of(topic, {e.metadata.id.partition for e in group}, problems)
+    partitions = group_by_partition(group)
+    problem = _problem_of(topic, partitions, heartbeat.get("problems", {}))
     try:
         state = state_of(topic, topic_id)
         files, file_bytes = files_of(state)
@@ -122,7 +140,6 @@ def _topic(
         problem = problem or "no table yet"
     except (TieringError, OSError) as error:
         problem = str(error)
-    partitions = group_by_partition(group)
     return TopicStatus(
         topic=topic,
         topic_id=topic_id,
@@ -131,6 +148,7 @@ def _topic(
         files=files,
         file_bytes=file_bytes,
         problem=problem,
+        values=_values(heartbeat.get("values"), topic),
         partitions=tuple(_partition(p, partitions[p], state) for p in sorted(partitions)),
     )
 
@@ -144,6 +162,20 @@ def _problem_of(topic: str, partitions: Iterable[int], problems: Mapping[str, st
         if problem is not None:
             return f"partition {partition}: {problem}"
     return None
+
+
+def _values(told: object, topic: str) -> ValuesStatus | None:
+    """The engine counts by a topic's name."""
+    found = told.get(topic) if isinstance(told, Mapping) else None
+    if not isinstance(found, Mapping):
+        return None
+    typed, raw = int(found.get("typed_rows", 0)), int(found.get("raw_rows", 0))
+    return ValuesStatus(
+        typed_rows=typed,
+        raw_rows=raw,
+        raw_share=raw / typed if typed else 0.0,
+        bad_records=dict(found.get("bad_records", {})),
+    )
 
 
 def _partition(

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from kit_processes import alive, descendants
+from native_segments import Segment, in_batches, some_records
 from polling import eventually
 
 from tiering.cli import COMMANDS, main
 from tiering.cli.output import readable_bytes
 from tiering.errors import FatalError
+from tiering.heartbeat import HEARTBEAT_KEY
+from tiering.store import open_store
 
 ONECOPY = [sys.executable, "-m", "tiering.cli"]
 
@@ -118,6 +121,29 @@ def test_status_of_an_empty_tier(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out) == {"engine_seen_at_ms": None, "topics": []}
     assert main(["status", "--config", str(config)]) == 0
     assert "no segments yet" in capsys.readouterr().out
+
+
+def test_status_tells_what_became_of_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "onecopy.toml"
+    config.write_text(
+        f'store = "{tmp_path}/store"\n[catalog]\nuri = "sqlite:///{tmp_path}/catalog.db"\n'
+    )
+    store = open_store(str(tmp_path / "store"))
+    for topic in ("orders", "plain"):
+        Segment(batches=in_batches(some_records(0, 5), 5), topic=topic).store(store)
+    values = {"typed_rows": 200, "raw_rows": 25, "bad_records": {"truncated": 3}}
+    beat = {"at_ms": 1, "problems": {"plain": "waits"}, "values": {"orders": values}}
+    store.put(HEARTBEAT_KEY, json.dumps(beat).encode())
+    assert main(["status", "--config", str(config), "--json"]) == 0
+    orders, plain = json.loads(capsys.readouterr().out)["topics"]
+    assert orders["values"] == {**values, "raw_share": 0.125}
+    assert (plain["values"], plain["problem"]) == (None, "waits")
+    assert main(["status", "--config", str(config)]) == 0
+    told = capsys.readouterr().out
+    assert "25 (12.5%)" in told
+    assert "3 truncated" in told
 
 
 @pytest.mark.parametrize(("debug", "lines"), [(False, 1), (True, 3)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from tiering.cli.exit_codes import OK
@@ -83,9 +84,23 @@ def _print(status: TierStatus) -> None:
         ],
         title="Tables",
     )
+    typed = [(t.topic, t.values) for t in status.topics if t.values is not None]
+    if typed:
+        print_table(
+            ("topic", "typed rows", "also kept raw", "bad records"),
+            [
+                (topic, v.typed_rows, f"{v.raw_rows} ({v.raw_share:.1%})", _causes(v.bad_records))
+                for topic, v in typed
+            ],
+            title="Values since the engine's start (bad records there are: `onecopy dlq list`)",
+        )
     for topic in status.topics:
         for line in (*_told(topic, "quarantined"), *_told(topic, "faults")):
             print(line)
+
+
+def _causes(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {cause}" for cause, count in sorted(counts.items())) or "none"
 
 
 def _told(topic: TopicStatus, what: Literal["quarantined", "faults"]) -> list[str]:
