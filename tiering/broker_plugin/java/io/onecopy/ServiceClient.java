@@ -23,11 +23,11 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * Requests to the service, each answered whole or failed within its {@link Deadline}.
  *
- * <p>One {@link HttpClient} serves all of the broker's copier and reader threads; connections are
- * kept alive. Its own timeouts end with the response's headers, so every request runs as a future
- * that the calling thread waits for and cancels. A request that may be repeated and whose
- * connection broke is tried once more: after a restart of the service the pool is full of dead
- * connections, and this is how one of them is noticed.
+ * <p>One {@link HttpClient} serves all of the broker's copier threads, another one what is read;
+ * connections are kept alive. Their own timeouts end with the response's headers, so every request
+ * runs as a future that the calling thread waits for and cancels. A request that may be repeated
+ * and whose connection broke is tried once more: after a restart of the service the pool is full of
+ * dead connections, and this is how one of them is noticed.
  */
 final class ServiceClient {
     private static final int ERROR_BYTES_MAX = 64 << 10;
@@ -36,7 +36,8 @@ final class ServiceClient {
 
     private final String base;
     private final ServiceToken token;
-    private final HttpClient http;
+    private final HttpClient uploads;
+    private final HttpClient others;
     private final Set<CompletableFuture<?>> inFlight = ConcurrentHashMap.newKeySet();
     private volatile boolean closed;
 
@@ -50,7 +51,11 @@ final class ServiceClient {
                 .connectTimeout(config.connectTimeout())
                 .executor(executor());
         config.trust().map(TrustedCertificates::context).ifPresent(builder::sslContext);
-        this.http = builder.build();
+        this.uploads = builder.build();
+        // An answer costs half as much where it is received, without a change of threads for each
+        // piece. Not so with what must not hold up the others' answers: reading files, TLS.
+        this.others = config.url().getScheme().equalsIgnoreCase("http")
+                ? builder.executor(Runnable::run).build() : uploads;
     }
 
     /** Daemon threads that end by themselves when idle: nothing to shut down. */
@@ -87,12 +92,12 @@ final class ServiceClient {
                 .expectContinue(true)
                 .PUT(upload);
         try {
-            return send(request, refusalAtHead(upload), deadline);
+            return send(uploads, request, refusalAtHead(upload), deadline);
         } catch (ServiceFailure e) {
             if (e.kind() != ServiceFailure.Kind.BROKEN || upload.started()) {
                 throw e;
             }
-            return send(request, refusalAtHead(upload), deadline);
+            return send(uploads, request, refusalAtHead(upload), deadline);
         }
     }
 
@@ -130,17 +135,17 @@ final class ServiceClient {
             throws ServiceFailure {
         Reception whole = answer -> AnswerBody.atMost(bytesMax);
         try {
-            return send(request, whole, deadline);
+            return send(others, request, whole, deadline);
         } catch (ServiceFailure e) {
             if (e.kind() != ServiceFailure.Kind.BROKEN) {
                 throw e;
             }
-            return send(request, whole, deadline);
+            return send(others, request, whole, deadline);
         }
     }
 
-    private ServiceAnswer send(HttpRequest.Builder builder, Reception reception, Deadline deadline)
-            throws ServiceFailure {
+    private ServiceAnswer send(HttpClient http, HttpRequest.Builder builder, Reception reception,
+            Deadline deadline) throws ServiceFailure {
         HttpRequest request = builder.setHeader("Authorization", token.authorization()).build();
         CompletableFuture<ServiceAnswer> answer = new CompletableFuture<>();
         CompletableFuture<HttpResponse<byte[]>> exchange =
