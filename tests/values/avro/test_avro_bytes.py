@@ -13,6 +13,7 @@ import pytest
 from avro_cases import written
 
 from tiering.values.avro import AvroCodec
+from tiering.values.codec import Fault
 
 FOO = {
     "type": "record",
@@ -274,3 +275,11 @@ def test_records_and_unions_without_anything_in_them() -> None:
         decoded = codec.decode(binary(payload, b"\x02\x02"))
         assert decoded.columns.to_pylist() == [{}, None]
         assert codec.encode(decoded.columns).to_pylist() == [payload, None]
+
+
+def test_a_row_with_a_fault_is_not_inexact() -> None:
+    codec = codec_of(record_of(x="double", y="string"))
+    odd_nan = struct.pack("<Q", 0x7FF0000000000001)
+    decoded = codec.decode(binary(odd_nan + b"\x02", odd_nan + b"\x02a"))
+    assert decoded.faults.tolist() == [Fault.TRUNCATED, Fault.NONE]
+    assert decoded.inexact.tolist() == [False, True]
