@@ -11,6 +11,7 @@ import pytest
 from known_schemas import KnownSchemas, avro_value
 from native_segments import Rec, Segment, in_batches
 from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import StringType
 from sole_copy import SoleCopyTier, assert_served, settled
 
 from segment_reader.batch_table import Kept
@@ -472,3 +473,59 @@ class TestLayout:
         other = replace(segment(orders(0, 5)), topic="sales")
         other.store(tier.store)
         assert "is of topic orders" in problems(tier)
+
+
+class TestOthers:
+    def altered(
+        self, tier: SoleCopyTier, *, drop: str = "", rename: tuple[str, str] = ("", "")
+    ) -> None:
+        table = CatalogTables(tier.config).catalog.load_table(("kafka", "orders"))
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            if drop:
+                update.delete_column(drop)
+            if rename[0]:
+                update.rename_column(*rename)
+
+    @pytest.mark.parametrize("column", ["item", "tags", "kafka_value", "kafka_schema_id"])
+    def test_a_dropped_column_costs_space_but_no_bytes(
+        self, tier: SoleCopyTier, column: str
+    ) -> None:
+        first = segment(orders(0, 30))
+        first.store(tier.store)
+        retired(tier, first)
+        self.altered(tier, drop=column)
+        second = segment([*orders(30, 20), Rec(offset=50, value=None)], like=first)
+        second.store(tier.store)
+        retired(tier, first, second)
+        third = segment(orders(60, 20), like=first)
+        third.store(tier.store)
+        retired(tier, first, second, third)
+        assert column not in {f.name for f in schema_of(tier).fields}
+
+    def test_a_renamed_column_is_followed(self, tier: SoleCopyTier) -> None:
+        first = segment(orders(0, 30))
+        first.store(tier.store)
+        retired(tier, first)
+        self.altered(tier, rename=("item", "article"))
+        second = segment(orders(30, 20), like=first)
+        second.store(tier.store)
+        retired(tier, first, second)
+        assert [r["article"] for r in rows(tier)] == [f"item {i}" for i in range(50)]
+        assert {r["kafka_value"] for r in rows(tier)} == {None}
+
+    def test_a_column_of_somebody_elses_is_left_alone(self, tier: SoleCopyTier) -> None:
+        first = segment(orders(0, 30))
+        first.store(tier.store)
+        retired(tier, first)
+        table = CatalogTables(tier.config).catalog.load_table(("kafka", "orders"))
+        with table.update_schema() as update:
+            update.add_column("at", StringType())
+        second = segment(
+            [Rec(offset=i, value=avro_value(2, WIDER, order(i, at=i))) for i in range(30, 40)],
+            like=first,
+        )
+        second.store(tier.store)
+        retired(tier, first, second)
+        found = rows(tier)
+        assert {r["at"] for r in found} == {None}
+        assert sum(r["at_2"] is not None for r in found) == 10

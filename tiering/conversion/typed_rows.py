@@ -235,7 +235,9 @@ class TypedRows:
         arrays = binding.to_table(decoded.columns, self._fields)
         written = codec.encode(binding.from_table(arrays, self._fields))
         exact = _same(written, payloads) & ~decoded.inexact
-        rows.kept[places] = ~exact
+        if self._columns.index(_ID_COLUMN[part]) is not None:
+            # Without their schema's id (somebody has dropped its column) columns give no value.
+            rows.kept[places] = ~exact
         rows.pieces.append((places, arrays))
         for fault in np.unique(decoded.faults[decoded.faults != Fault.NONE]).tolist():
             reason = f"schema {schema_id}: {_REASONS[Fault(fault)]}"
