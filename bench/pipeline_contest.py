@@ -170,9 +170,7 @@ def contest_in(directory: Path, *, typed: bool) -> Iterator[Contest]:
     )
     converter = SparkConverter(SessionOptions(master="local[2]"))
     with ExitStack() as running:
-        registry = (
-            running.enter_context(LocalSchemaRegistry(directory / "registry")) if typed else None
-        )
+        registry = running.enter_context(LocalSchemaRegistry()) if typed else None
         running.enter_context(tier)
         assert tier.kafka is not None
         rival = running.enter_context(SparkRival(directory / "rival", tier.kafka.bootstrap_servers))
