@@ -155,6 +155,7 @@ class Tier(ABC):
         *,
         retire_grace_ms: int = RETIRE_GRACE_MS,
         topics: Mapping[str, TopicConfig] | None = None,
+        keeps_pulls: bool = False,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -187,7 +188,11 @@ class Tier(ABC):
         engine = [sys.executable, "-m", "spark_ext.engine_process", "--config", str(config_file)]
         self.engine = TierProcess("engine", directory, engine)
         self.second_engine = TierProcess("second-engine", directory, engine)
+        # Most tests ask what the service has answered now, not what the plug-in has in memory.
         self.remote = onecopy_storage(self.url, token_file)
+        if not keeps_pulls:
+            settings = {**self.remote.settings, "onecopy.keep.bytes": "0"}
+            self.remote = replace(self.remote, settings=settings)
 
     @property
     @abstractmethod
@@ -343,8 +348,11 @@ class RealTier(Tier):
         *,
         retire_grace_ms: int = RETIRE_GRACE_MS,
         topics: Mapping[str, TopicConfig] | None = None,
+        keeps_pulls: bool = False,
     ) -> None:
-        super().__init__(directory, retire_grace_ms=retire_grace_ms, topics=topics)
+        super().__init__(
+            directory, retire_grace_ms=retire_grace_ms, topics=topics, keeps_pulls=keeps_pulls
+        )
         self.kafka = LocalKafka(
             directory / "kafka", remote=self.remote, properties={**BROKER, **(broker or {})}
         )
