@@ -25,7 +25,7 @@ __all__ = [
 PartMode = Literal["auto", "raw", "schema_id_prefix", "schema_latest", "json"]
 """What a record's value or key is made of.
 
-auto: `schema_id_prefix` if the registry has the subject, else `raw`.
+auto: `schema_id_prefix` if the registry has the subject or has had it, else `raw`.
 raw: bytes.
 schema_id_prefix: the Confluent wire format: each names the id of its writer's schema.
 schema_latest: written with the latest schema of the subject, without a prefix.

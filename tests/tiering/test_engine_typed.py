@@ -309,6 +309,23 @@ class TestRegistry:
         retired(tier, first, second)
         assert registry.asked == [1]
 
+    def test_nor_to_know_that_there_are_schemas(
+        self, tier: SoleCopyTier, registry: KnownSchemas
+    ) -> None:
+        """The first time it has to be asked. Then it may be away, or lose the subject."""
+        first = segment(orders(0, 20))
+        first.store(tier.store)
+        retired(tier, first)
+        registry.is_down = True
+        second = segment(orders(20, 20), like=first)
+        second.store(tier.store)
+        retired(tier, first, second)
+        registry.is_down, registry.subjects = False, {}
+        third = segment(orders(40, 20), like=first)
+        third.store(tier.store)
+        retired(tier, first, second, third)
+        assert [row["id"] for row in rows(tier)] == list(range(60))
+
     def test_an_unknown_id_makes_the_topic_wait(
         self, tier: SoleCopyTier, registry: KnownSchemas
     ) -> None:
@@ -400,6 +417,9 @@ class TestModes:
         retired(tier, made)
         (row,) = rows(tier)
         assert (row["kafka_schema_id"], row["kafka_value"]) == (1, made.batches[0].records[0].value)
+        (said,) = CatalogTables(tier.config).state("orders", made.topic_id).untyped
+        assert said.startswith("values of schema 1 are kept as they are: ")
+        assert "recursive" in said
 
 
 class TestLayout:

@@ -71,7 +71,7 @@ class TopicSchemas:
         followed: the topic waits.
         """
         config = self._config.topic(topic)
-        sources = {p: part_source(topic, p, config, self._registry) for p in _PARTS}
+        sources = {part: self._source(topic, part, state) for part in _PARTS}
         if all(source.mode == "raw" for source in sources.values()):
             return None
         plans = {part: self._part_plan(part, source, state) for part, source in sources.items()}
@@ -113,6 +113,20 @@ class TopicSchemas:
     def buried(self, topic: str, state: TableState) -> TableState | None:
         """The table of the topic's bad records, if there is one."""
         return self._tables.dead_letters(topic, state.topic_id)
+
+    def _source(self, topic: str, part: Part, state: TableState) -> PartSource:
+        """What a part is made of.
+
+        Once a table has schemas that values name in front, nobody is asked any more whether they
+        do: a registry that is away, or has lost a subject, doesn't turn a topic back into bytes.
+        """
+        config = self._config.topic(topic)
+        mode = config.value if part == "value" else config.key
+        if mode == "auto":
+            known = stored_schemas(self._tables.loaded(state).properties).values()
+            if any(each.part == part and each.framing is Framing.PREFIX for each in known):
+                return PartSource(mode="schema_id_prefix")
+        return part_source(topic, part, config, self._registry)
 
     def _part_plan(self, part: Part, source: PartSource, state: TableState) -> PartPlan:
         if source.mode == "json":
