@@ -9,22 +9,16 @@ the same commit, and leader epochs that start at the offset or above are forgott
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from tiering.conversion.parquet_files import ParquetFile
-from tiering.conversion.partition_split import PartitionSplit
-from tiering.conversion.record_columns import TableColumns
-from tiering.errors import CommitConflict, TieringError
+from tiering.errors import CommitConflict
 from tiering.offset_reader.file_index import OFFSET_MAX, FileRef
 from tiering.offset_reader.limits import DEFAULT_LIMITS, ReadLimits
 from tiering.offset_reader.offset_order import RowGroupPlan, in_offset_order
@@ -37,14 +31,12 @@ from tiering.store import ObjectStore
 from tiering.table.catalog import table_target
 from tiering.table.commit import state_of
 from tiering.table.replace import ReplaceOutcome, TableReplacement, replace
-from tiering.tasks import DataFileEntry, TableTarget
+from tiering.tasks import DataFileEntry
+from tiering.upkeep.row_files import KEPT, RowFiles, all_columns
 
-__all__ = ["Withdrawal", "withdraw"]
+__all__ = ["Withdrawal", "partitions_in", "withdraw"]
 
-_OPEN_FILES_MAX: Final = 8
-_DATA: Final = "data"
 _SCAN_ROWS: Final = 1 << 20
-_SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +86,11 @@ def withdraw(
                 removed.add(file.path)
             elif rows.any_goes():
                 removed.add(file.path)
-                with _RowFiles(store, target, new_name) as files:
-                    for partition in rows.partitions():
-                        files.write(rows.kept(partition))
-                    added += files.finished
+                with RowFiles(store, target, all_columns(target), new_name) as files:
+                    for partition in partitions_in(view, file):
+                        for batch in rows.kept(partition):
+                            files.add(batch, KEPT)
+                        added += files.finish()
     except MissingFile as error:
         raise CommitConflict(f"data file {error} is gone: somebody has rewritten it") from error
     return replace(
@@ -116,6 +109,17 @@ def withdraw(
         ),
         pacing=pacing,
     )
+
+
+def partitions_in(view: SnapshotView, file: FileRef) -> list[int]:
+    """The Kafka partitions that a file has rows of, ascending. Raises MissingFile."""
+    if file.first_partition == file.last_partition:
+        return [file.first_partition]
+    found: set[int] = set()
+    for group in view.files.row_groups(file):
+        for batch, _ in view.files.decode(group, (view.columns.partition,), _SCAN_ROWS):
+            found.update(batch.column(0).unique().to_pylist())
+    return sorted(found)
 
 
 class _Rows:
@@ -149,17 +153,6 @@ class _Rows:
             if group.last_offset >= request.offset
         )
 
-    def partitions(self) -> list[int]:
-        """The Kafka partitions that the file has rows of, ascending."""
-        file, column = self._file, self._view.columns.partition
-        if file.first_partition == file.last_partition:
-            return [file.first_partition]
-        found: set[int] = set()
-        for group in self._view.files.row_groups(file):
-            for batch, _ in self._view.files.decode(group, (column,), _SCAN_ROWS):
-                found.update(batch.column(0).unique().to_pylist())
-        return sorted(found)
-
     def kept(self, partition: int) -> Iterator[pa.RecordBatch]:
         """The rows of `partition` that stay, all columns of the table, in offset order."""
         end = self._request.offset if partition == self._request.partition else OFFSET_MAX
@@ -171,78 +164,3 @@ class _Rows:
         with RowGroupReads(source, self._limits) as reads:
             for ordered in in_offset_order(plan, reads, self._limits):
                 yield ordered.batch
-
-
-class _RowFiles:
-    """Writes rows of the table, each Kafka partition and partition value to a file of its own."""
-
-    def __init__(
-        self, store: ObjectStore, target: TableTarget, new_name: Callable[[], str]
-    ) -> None:
-        self.finished: list[DataFileEntry] = []
-        self._store = store
-        self._target = target
-        self._new_name = new_name
-        self._columns = _all_columns(target)
-        self._split = PartitionSplit.of(target.spec_json, self._columns)
-        self._open: OrderedDict[tuple[object, ...], ParquetFile] = OrderedDict()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for file in self._open.values():
-            with suppress(TieringError, OSError):
-                file.abort()
-
-    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write one Kafka partition's rows, and finish its files."""
-        for batch in batches:
-            rows = pa.RecordBatch.from_arrays(batch.columns, schema=self._columns.arrow)
-            for values, part in self._split.split(rows):
-                self._file(values).add(part)
-        while self._open:
-            self._finish_oldest()
-
-    def _file(self, values: tuple[object, ...]) -> ParquetFile:
-        if values in self._open:
-            self._open.move_to_end(values)
-            return self._open[values]
-        if len(self._open) >= _OPEN_FILES_MAX:
-            self._finish_oldest()
-        key = f"{_DATA}/kept-{self._new_name()}.parquet"
-        self._open[values] = ParquetFile(
-            self._store.open_upload(key),
-            f"{self._target.location.rstrip('/')}/{key}",
-            self._columns,
-            self._target,
-            spec_id=self._split.spec_id,
-            partition=values,
-        )
-        return self._open[values]
-
-    def _finish_oldest(self) -> None:
-        values, file = next(iter(self._open.items()))
-        self.finished.append(file.finish())
-        del self._open[values]
-
-
-def _all_columns(target: TableTarget) -> TableColumns:
-    """Every column that the table has now, also those that others have added."""
-    schema = TableColumns.of(target.schema_json).table
-    fields = [_as_read(field) for field in schema_to_pyarrow(schema, include_field_ids=True)]
-    return TableColumns(arrow=pa.schema(fields), table=schema)
-
-
-def _as_read(field: pa.Field) -> pa.Field:
-    """The field with the types that rows are read in (`Projection.arrow`), ids kept throughout."""
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_as_read(child) for child in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_as_read(kind.key_field), _as_read(kind.item_field))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = pa.list_(_as_read(kind.value_field))
-    else:
-        kind = _SMALL.get(kind, kind)
-    return field.with_type(kind)
