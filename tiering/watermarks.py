@@ -18,6 +18,7 @@ __all__ = [
     "CYCLE_ID_SUMMARY",
     "MOVED_SUMMARY",
     "REASON_SUMMARY",
+    "REPLAY_SUMMARY",
     "TOPIC_ID_PROPERTY",
     "TOPIC_PROPERTY",
     "WATERMARKS_PROPERTY",
@@ -39,6 +40,9 @@ REASON_SUMMARY: Final = "onecopy.reason"
 """Snapshot summary key: why a snapshot of ours took data files out."""
 COMPACTION_SUMMARY: Final = "onecopy.compaction"
 """Summary key: set on the snapshots of our compaction, which neither bring nor take rows."""
+
+REPLAY_SUMMARY: Final = "onecopy.replay"
+"""Summary key: id of the replay that brought rows of bad records, below the watermarks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

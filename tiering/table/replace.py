@@ -33,8 +33,8 @@ from tiering.table.data_files import data_files
 from tiering.table.manifest_merge import entered
 from tiering.table.manifests import live_entries
 from tiering.table.replace_plan import ReplaceOutcome, TableReplacement
-from tiering.table.state import TableState
-from tiering.watermarks import REASON_SUMMARY
+from tiering.table.state import TableState, main_ancestors
+from tiering.watermarks import REASON_SUMMARY, REPLAY_SUMMARY
 
 __all__ = ["ReplaceOutcome", "TableReplacement", "replace"]
 
@@ -71,6 +71,8 @@ class _Replace(TableCommit[TableReplacement, ReplaceOutcome]):
         self, transaction: Transaction, table: Table, change: Change, summary: dict[str, str]
     ) -> int:
         plan = self._plan
+        if plan.moved:
+            self._check_replays(table.metadata)
         if plan.added:
             self._check_deletes(table.metadata, table.io)
         holding = _holding(table.io, table.current_snapshot(), plan.removed)
@@ -86,6 +88,15 @@ class _Replace(TableCommit[TableReplacement, ReplaceOutcome]):
             for file in data_files(plan.added, table.metadata):
                 staged.append_data_file(file)
         return producer.snapshot_id
+
+    def _check_replays(self, metadata: TableMetadata) -> None:
+        """Rows that came below the old watermarks since the plan was made would stay."""
+        for snapshot in main_ancestors(metadata):
+            if snapshot.snapshot_id == self._plan.base.snapshot_id:
+                return
+            summary = snapshot.summary
+            if summary is not None and REPLAY_SUMMARY in summary.additional_properties:
+                raise CommitConflict(f"{self._plan}: bad records were replayed since it was made")
 
     def _check_deletes(self, metadata: TableMetadata, io: FileIO) -> None:
         """Rows deleted since the plan read them would come back with the files that are added."""
