@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from segment_reader import RangeSource, SegmentReader, SegmentReaderError
 from tiering.conversion.native_indexes import native_indexes
 from tiering.conversion.read_ahead import ReadAhead
@@ -138,7 +141,7 @@ def _compare_log(
     task: ProofTask, native: StoredInput, log: RangeSource, part: SidePart, view: SnapshotView
 ) -> Comparison:
     """Regenerate the part's batches beside the log's; raises Mismatch and what the two raise."""
-    records, tally = TableRecords(view), RowTally(part.side.batches)
+    records, tally = TableRecords(view), RowTally(part.side.batches, _dead_letters(task, part))
 
     def rows(_: int) -> Chunks:
         return tally.counted(records.records(task.partition, part.start_offset, part.end_offset))
@@ -155,21 +158,20 @@ def _compare_log(
         compared.finish()
         if not task.rows_may_miss:
             cursor.take(part.end_offset, part.end_offset)  # the rest is only counted
-            _count_dead_letters(task, part, tally)
             headers = part.side.batches.headers
             committed = ~headers.control & ~native.verdicts.aborted(headers)
             tally.check(committed, headers.count)
     return compared
 
 
-def _count_dead_letters(task: ProofTask, part: SidePart, tally: RowTally) -> None:
-    """Bad records have their rows in a table of their own."""
-    if not task.dead_letters_location:
-        return
+def _dead_letters(task: ProofTask, part: SidePart) -> npt.NDArray[np.int64]:
+    """Offsets of the part's bad records, which have their rows in a table of their own."""
+    if not task.dead_letters_location or task.rows_may_miss:
+        return np.empty(0, np.int64)
     view = _view(replace(task, metadata_location=task.dead_letters_location))
     rows = TableRecords(view).records(task.partition, part.start_offset, part.end_offset)
-    for _ in tally.counted(rows):
-        pass
+    found = [chunk.column("offset").to_numpy() for chunk in rows]
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def _failed(task: ProofTask, kind: str, reason: str, offset: int = -1) -> ProofResult:

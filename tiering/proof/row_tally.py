@@ -16,6 +16,7 @@ __all__ = ["Chunks", "RowTally"]
 
 _Bools = npt.NDArray[np.bool_]
 _Int64s = npt.NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
 Chunks = Generator[pa.RecordBatch, None, None]
 
 
@@ -27,7 +28,10 @@ class RowTally:
     all of which a SQL engine would see.
     """
 
-    def __init__(self, batches: BatchTable) -> None:
+    def __init__(self, batches: BatchTable, dead: _Int64s = _NONE) -> None:
+        """`dead`: offsets of bad records, rising. One that has become a row meanwhile, and is to
+        leave the table of bad records yet, counts once."""
+        self._dead, self._buried = dead, np.ones(len(dead), np.bool_)
         self._bases, self._lasts = batches.headers.base_offset, batches.headers.last_offset
         self._counts = np.zeros(len(batches), np.int64)
         self._outside: int | None = None
@@ -36,11 +40,14 @@ class RowTally:
         """The same chunks (RECORD_SCHEMA, offsets rising)."""
         with closing(chunks):
             for chunk in chunks:
-                self._count(chunk.column("offset").to_numpy())
+                offsets = chunk.column("offset").to_numpy()
+                self._count(offsets)
+                self._dig_up(offsets)
                 yield chunk
 
     def check(self, committed: _Bools, counts: _Int64s) -> None:
         """Raises Mismatch unless exactly the records of `committed` batches have rows."""
+        self._count(self._dead[self._buried])
         if self._outside is not None:
             raise Mismatch(
                 f"the table has a row at offset {self._outside}, which the log hasn't",
@@ -66,6 +73,12 @@ class RowTally:
                 self._outside = int(offsets[np.argmin(inside)])
             owners = owners[inside]
         self._counts += np.bincount(owners, minlength=len(self._counts))
+
+    def _dig_up(self, offsets: _Int64s) -> None:
+        if not len(self._dead):
+            return
+        places = np.minimum(np.searchsorted(self._dead, offsets), len(self._dead) - 1)
+        self._buried[places[self._dead[places] == offsets]] = False
 
     def _base_before(self, offset: int) -> int:
         at = int(np.searchsorted(self._bases, offset, side="right")) - 1
