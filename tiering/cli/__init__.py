@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "read": "read records of a topic by offset or timestamp",
     "retry": "lift the quarantine of segments and failed proofs, so that they are tried again",
     "accept": "serve rows that were changed through SQL as they are now",
+    "dlq": "list bad records, and try them again once what was wrong is set right",
     "backfill": "bring segments that Kafka's LocalTieredStorage holds into the tables",
     "compact": "merge small files of the tables, and their side files, into large ones",
     "demo": "tier real topics on a real broker and read them back in three ways",
