@@ -70,7 +70,7 @@ class TopicStatus:
     """One topic id with its table.
 
     `problem` says what stops it, None when nothing does; `values` is None where the engine has
-    told of no values with a schema.
+    told of no values with a schema. `untyped` says which schemas' values have no columns, and why.
     """
 
     topic: str
@@ -81,6 +81,7 @@ class TopicStatus:
     file_bytes: int
     problem: str | None
     values: ValuesStatus | None
+    untyped: tuple[str, ...]
     partitions: tuple[PartitionStatus, ...]
 
 
@@ -149,6 +150,7 @@ def _topic(
         file_bytes=file_bytes,
         problem=problem,
         values=_values(heartbeat.get("values"), topic),
+        untyped=state.untyped if state else (),
         partitions=tuple(_partition(p, partitions[p], state) for p in sorted(partitions)),
     )
 

@@ -95,6 +95,8 @@ def _print(status: TierStatus) -> None:
             title="Values since the engine's start (bad records there are: `onecopy dlq list`)",
         )
     for topic in status.topics:
+        for reason in topic.untyped:
+            print(f"without columns: {topic.topic}: {reason}")
         for line in (*_told(topic, "quarantined"), *_told(topic, "faults")):
             print(line)
 

@@ -20,6 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from tiering.errors import FatalError
+from tiering.values.stored_schema import stored_schemas
 from tiering.watermarks import (
     CYCLE_ID_SUMMARY,
     MOVED_SUMMARY,
@@ -43,6 +44,7 @@ class TableState:
         topic_id: the Kafka topic that the table belongs to; "" if the property is gone.
         watermarks: by Kafka partition; partitions without rows or progress are missing.
         flagged: why nothing may be converted or retired until somebody has looked, or None.
+        untyped: which schemas' values have no columns, and why.
     """
 
     identifier: tuple[str, ...]
@@ -51,6 +53,7 @@ class TableState:
     topic_id: str
     watermarks: Mapping[int, Watermark]
     flagged: str | None = None
+    untyped: tuple[str, ...] = ()
 
 
 def read_state(identifier: tuple[str, ...], metadata: TableMetadata) -> TableState:
@@ -69,7 +72,21 @@ def read_state(identifier: tuple[str, ...], metadata: TableMetadata) -> TableSta
         topic_id=metadata.properties.get(TOPIC_ID_PROPERTY, ""),
         watermarks=watermarks,
         flagged=flagged,
+        untyped=tuple(_untyped(metadata)),
     )
+
+
+def _untyped(metadata: TableMetadata) -> Iterator[str]:
+    try:
+        schemas = stored_schemas(metadata.properties)
+    except FatalError as error:
+        yield str(error)
+        return
+    for (part, schema_id), stored in sorted(schemas.items()):
+        if stored.refused:
+            yield f"{part}s of schema {schema_id} are bad records: {stored.refused}"
+        elif stored.kept_raw:
+            yield f"{part}s of schema {schema_id} are kept as they are: {stored.kept_raw}"
 
 
 def landed_snapshot(
