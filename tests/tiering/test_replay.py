@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from known_schemas import KnownSchemas, avro_value
 from native_segments import Rec, Segment, in_batches
+from pyiceberg.table import StaticTable
 from sole_copy import SoleCopyTier, assert_served, settled
 
 from tiering.cli import main
@@ -393,6 +394,32 @@ class TestCrashes:
             tier.clock.at_ms += 1000
             assert sum(r.proof_faults for r in settled(engine, 2)) == 0
         assert_replayed(tier, made)
+
+    def test_a_reading_in_between_misses_nothing(
+        self, tier: SoleCopyTier, registry: KnownSchemas, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The engine reads the two tables one after the other, while records move over."""
+        made = tiered(tier, segment(0, 60))
+        tables = CatalogTables(tier.config)
+        custody = TableCustody(tier.store, tables, tier.config, now_ms=tier.clock)
+        real = tables.dead_letters
+
+        def moved_first(topic: str, topic_id: str) -> Any:
+            registry.avro[LATE] = WIDER
+            replay(tier, made)
+            return real(topic, topic_id)
+
+        monkeypatch.setattr(tables, "dead_letters", moved_first)
+        reading = custody.read(made.topic, made.topic_id)
+        seen = [
+            offset
+            for location in (reading.metadata_location, reading.dead_letters_location)
+            for offset in StaticTable.from_metadata(location)
+            .scan()
+            .to_arrow()["kafka_offset"]
+            .to_pylist()
+        ]
+        assert sorted(seen) == list(range(60))
 
     def test_a_row_that_is_there_twice_is_still_noticed(
         self, tmp_path: Path, registry: KnownSchemas

@@ -76,13 +76,17 @@ def _print_counts(found: Sequence[DeadLetterCounts], topic: str | None) -> None:
         return
     rows = [
         (
-            *(counts.topic, group.error_class, group.schema_id, group.records),
+            *(counts.topic, counts.table),
+            *(group.error_class, group.schema_id, group.records),
             *(_ranges(group.partitions), group.reason),
         )
         for counts in found
         for group in counts.groups
     ]
-    columns = ("topic", "error class", "schema", "records", "partition: offsets", "for example")
+    columns = (
+        *("topic", "table", "error class", "schema", "records"),
+        *("partition: offsets", "for example"),
+    )
     print_table(columns, rows, title="Bad records")
 
 
