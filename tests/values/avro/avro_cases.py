@@ -77,6 +77,9 @@ def leaves(names: itertools.count[int]) -> st.SearchStrategy[Schema]:
         st.sampled_from(logical).map(lambda of: {"type": of[0], "logicalType": of[1]}),
         symbols.map(lambda s: {"type": "enum", "name": f"E{next(names)}", "symbols": s}),
         st.integers(0, 40).map(lambda n: {"type": "fixed", "name": f"F{next(names)}", "size": n}),
+        st.builds(
+            lambda: {"type": "fixed", "name": f"F{next(names)}", "size": 16, "logicalType": "uuid"}
+        ),
         decimals.map(lambda of: {"type": "bytes", "logicalType": "decimal", **of}),
         decimals.map(
             lambda of: (
@@ -265,7 +268,7 @@ def _is_of(branch: Schema, value: Any) -> bool:
 
 def plain_value(value: Any, logical: str | None) -> Any:
     """A leaf as `to_pylist` gives it, both sides alike: times of day as numbers (as columns hold
-    them), and zones told by their offset alone."""
+    them), uuids as text, and zones told by their offset alone."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         assert value.utcoffset() == datetime.timedelta(0)
         return ("UTC", value.replace(tzinfo=None))
@@ -273,7 +276,7 @@ def plain_value(value: Any, logical: str | None) -> Any:
         micros = (value.hour * 60 + value.minute) * 60 + value.second
         micros = micros * 1_000_000 + value.microsecond
         return micros // 1000 if logical == "time-millis" else micros
-    return value.bytes if isinstance(value, uuid.UUID) else value
+    return str(value) if isinstance(value, uuid.UUID) else value
 
 
 def alike(value: Any) -> Any:

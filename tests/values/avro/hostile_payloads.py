@@ -30,7 +30,6 @@ def _schema(entry: Any) -> Any:
         "bytes": ["bytes", "null"],
         "kind": {"type": "enum", "name": "Kind", "symbols": ["A", "LONGER", "C" * 40]},
         "at": {"type": "long", "logicalType": "timestamp-millis"},
-        "uuid": {"type": "string", "logicalType": "uuid"},
         "hash": {"type": "fixed", "name": "Hash", "size": 5},
         "price": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2},
         "cents": {
@@ -87,7 +86,6 @@ def _datum(rng: random.Random) -> dict[str, Any]:
         "bytes": rng.choice([None, rng.randbytes(rng.randrange(50))]),
         "kind": rng.choice(["A", "LONGER", "C" * 40]),
         "at": rng.randrange(2**40),
-        "uuid": "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9",
         "hash": rng.randbytes(5),
         "price": rng.randrange(2**60).to_bytes(8, "big", signed=True),
         "cents": rng.randrange(2**50).to_bytes(9, "big", signed=True),

@@ -13,7 +13,7 @@ from tiering.values.avro import program as ops
 from tiering.values.avro.memory import clear_bit, has_bit, int32_of
 from tiering.values.avro.reading import put_bytes
 from tiering.values.avro.tables import BITMAP, BORDERS, LIMIT, ROOM, VALUES, put, table_word
-from tiering.values.avro.writing import put_big_endian, put_decimal, put_number, put_uuid_text
+from tiering.values.avro.writing import put_big_endian, put_decimal, put_number
 
 __all__ = ["ENCODE_PLACES", "encode_payloads"]
 
@@ -159,8 +159,6 @@ def _payload(program: Int, columns: Int, frames: Int, target: Int, at: Int, row:
             at = put_decimal(target, at, values + i * 16)
         elif op == ops.DECIMAL_FIXED:
             at = put_big_endian(target, at, values + i * 16, int64_at(here, 2))
-        elif op == ops.UUID_TEXT:
-            at = put_uuid_text(target, at, values + i * 16)
     return at
 
 

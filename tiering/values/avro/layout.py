@@ -27,7 +27,6 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
-    UUIDType,
 )
 
 from tiering.values.avro.tree import (
@@ -111,8 +110,6 @@ _LEAVES: Final[Mapping[LeafKind, tuple[IcebergType, Any, Storage, int]]] = {
     LeafKind.TIMESTAMP_MICROS: (TimestamptzType(), _MICROS_UTC, Storage.WORDS, 8),
     LeafKind.LOCAL_TIMESTAMP_MILLIS: (TimestampType(), _MICROS, Storage.WORDS, 8),
     LeafKind.LOCAL_TIMESTAMP_MICROS: (TimestampType(), _MICROS, Storage.WORDS, 8),
-    LeafKind.UUID_TEXT: (UUIDType(), pa.binary(16), Storage.WORDS, 16),
-    LeafKind.UUID_FIXED: (UUIDType(), pa.binary(16), Storage.WORDS, 16),
 }
 
 

@@ -18,7 +18,6 @@ from tiering.values.avro.reading import (
     TRUNCATED,
     decimal_of,
     put_bytes,
-    uuid_of,
 )
 from tiering.values.avro.tables import BITMAP, BORDERS, LIMIT, ROOM, VALUES, table_word
 from tiering.values.codec import Fault
@@ -108,16 +107,6 @@ def _decimal(
 
 
 @inlined
-def _uuid(columns: Int, column: Int, i: Int, data: Int, at: Int, size: Int, flag: Int) -> None:
-    low, high, is_one = uuid_of(data, at, size)
-    values = table_word(columns, column, VALUES)
-    store_64(values, i * 16, low)
-    store_64(values, i * 16 + 8, high)
-    if not is_one:
-        _spoiled(columns, column, i, flag)
-
-
-@inlined
 def _boolean(values: Int, i: Int, truth: Int) -> None:
     if truth:
         set_bit(values, i)
@@ -199,9 +188,6 @@ def _sized_leaf(
         return np.int64(behind)
     if op == ops.DECIMAL_BYTES:
         _decimal(columns, column, i, line, data, at, size, flag)
-        return np.int64(behind)
-    if op == ops.UUID_TEXT:
-        _uuid(columns, column, i, data, at, size, flag)
         return np.int64(behind)
     full = _room(columns, column, i, size, state)
     if full < 0:

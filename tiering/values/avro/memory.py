@@ -6,33 +6,13 @@ to floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import types
 
 from segment_reader.kernels.compiler import Int, inlined
-from segment_reader.kernels.compiler import intrinsic as _untyped_intrinsic
 from segment_reader.kernels.memory import byte_at, store_byte
 from segment_reader.kernels.words import load_32
 
-__all__ = ["byte", "clear_bit", "has_bit", "int32_of", "set_bit", "swapped"]
-
-
-def _intrinsic(build: Callable[..., Any]) -> Any:
-    return _untyped_intrinsic(build)
-
-
-@_intrinsic
-def swapped(typing_context: Any, number: Any) -> Any:
-    """A uint64 with its bytes in the other order."""
-    signature = types.uint64(types.uint64)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bswap(args[0])
-
-    return signature, codegen
+__all__ = ["byte", "clear_bit", "has_bit", "int32_of", "set_bit"]
 
 
 @inlined

@@ -53,14 +53,13 @@ BYTES: Final = 14
 STRING: Final = 15
 ENUM: Final = 16
 """a symbols, whose borders are from b on."""
-UUID_TEXT: Final = 17
-DECIMAL_BYTES: Final = 18
+DECIMAL_BYTES: Final = 17
 """As DECIMAL_FIXED."""
-OPTIONAL: Final = 19
+OPTIONAL: Final = 18
 """Null is branch a: then columns [c, d) are null and it goes on at b. Otherwise here."""
-UNION: Final = 20
+UNION: Final = 19
 """a branches, null is branch e or none (-1), all columns are [c, d). Goes on at b."""
-ONLY: Final = 21
+ONLY: Final = 20
 """A union with one branch."""
 
 _NUMBER_BYTES: Final = 10
@@ -84,8 +83,6 @@ _LEAF_OPS: Final = {
     LeafKind.LOCAL_TIMESTAMP_MICROS: (LONG, _NUMBER_BYTES),
     LeafKind.DECIMAL_BYTES: (DECIMAL_BYTES, 17),
     LeafKind.DECIMAL_FIXED: (DECIMAL_FIXED, 0),
-    LeafKind.UUID_TEXT: (UUID_TEXT, 37),
-    LeafKind.UUID_FIXED: (FIXED, 0),
 }
 """The instruction, and how many bytes it writes at most beside those of a string or fixed."""
 
@@ -137,7 +134,7 @@ def _bytes_min(node: Node) -> int:
     match node:
         case Leaf(kind=LeafKind.NULL):
             return 0
-        case Leaf(kind=LeafKind.FIXED | LeafKind.UUID_FIXED | LeafKind.DECIMAL_FIXED, size=size):
+        case Leaf(kind=LeafKind.FIXED | LeafKind.DECIMAL_FIXED, size=size):
             return size
         case Leaf(kind=LeafKind.FLOAT):
             return 4

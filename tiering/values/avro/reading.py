@@ -13,10 +13,10 @@ import numpy as np
 from segment_reader.kernels.compiler import Int, called, inlined
 from segment_reader.kernels.memory import copy
 from segment_reader.kernels.words import copy_16, load_64, trailing_zeros
-from tiering.values.avro.memory import byte, swapped
+from tiering.values.avro.memory import byte
 from tiering.values.codec import Fault
 
-__all__ = ["COPY_SLACK", "decimal_of", "number", "put_bytes", "uuid_of", "zigzag"]
+__all__ = ["COPY_SLACK", "decimal_of", "number", "put_bytes", "zigzag"]
 
 TRUNCATED: Final = -int(Fault.TRUNCATED)
 BAD_LENGTH: Final = -int(Fault.BAD_LENGTH)
@@ -117,33 +117,3 @@ def decimal_of(data: Int, at: Int, size: Int, low_limit: Int, high_limit: Int) -
     most_low, most_high = np.uint64(low_limit), np.uint64(high_limit)
     fits = size_high < most_high or (size_high == most_high and size_low < most_low)
     return low, high, fits
-
-
-@inlined
-def _hex_digit(character: Int) -> Int:
-    """The value of a lower-case hexadecimal digit, or 256."""
-    if 48 <= character <= 57:
-        return character - 48
-    return character - 87 if 97 <= character <= 102 else np.int64(256)
-
-
-@called
-def uuid_of(data: Int, at: Int, size: Int) -> tuple[Int, ...]:
-    """The two halves of a UUID's 16 bytes, as they lie in memory, and whether the text is one in
-    its usual form (RFC 9562: 36 characters, lower case)."""
-    low, high, wrong, digits = np.uint64(0), np.uint64(0), np.int64(0), 0
-    if size != 36:
-        return low, high, False
-    for i in range(36):
-        character = byte(data, at + i)
-        if i == 8 or i == 13 or i == 18 or i == 23:
-            wrong |= np.int64(character != 45)
-            continue
-        digit = _hex_digit(character)
-        wrong |= digit >> 8
-        if digits < 16:
-            high = (high << np.uint64(4)) | np.uint64(digit & 15)
-        else:
-            low = (low << np.uint64(4)) | np.uint64(digit & 15)
-        digits += 1
-    return swapped(high), swapped(low), wrong == 0

@@ -57,9 +57,9 @@ _LOGICAL: Final[Mapping[tuple[str, str], Leaf]] = {
     ("long", "local-timestamp-millis"): Leaf(kind=LeafKind.LOCAL_TIMESTAMP_MILLIS),
     ("long", "local-timestamp-micros"): Leaf(kind=LeafKind.LOCAL_TIMESTAMP_MICROS),
     ("long", "local-timestamp-nanos"): Leaf(kind=LeafKind.LONG, unit=NANOS_LOCAL),
-    ("string", "uuid"): Leaf(kind=LeafKind.UUID_TEXT),
 }
-"""Those that aren't here leave the plain type, but for what is over bytes and fixed."""
+"""Those that aren't here leave the plain type, but for what is over bytes and fixed. Uuids do, too:
+Spark (Iceberg 1.12) finds few of the rows that a filter on a uuid column asks for."""
 
 
 def parse_schema(definition: str, references: Sequence[tuple[str, str]] = ()) -> Node:
@@ -270,8 +270,6 @@ def _fixed(described: Mapping[str, _Json], full: str) -> Leaf:
         raise ValueError(f"the Avro fixed {full} has no size")
     if size > FIXED_BYTES_MAX:
         raise UnsupportedSchema(f"the Avro fixed {full} has more than {FIXED_BYTES_MAX} bytes")
-    if logical == "uuid" and size == 16:
-        return Leaf(kind=LeafKind.UUID_FIXED, size=size)
     if logical == "decimal" and size:
         digits = len(str(2 ** (8 * size - 1) - 1)) - 1
         return _decimal(described, LeafKind.DECIMAL_FIXED, size, digits)

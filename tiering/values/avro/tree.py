@@ -40,8 +40,6 @@ class LeafKind(StrEnum):
     LOCAL_TIMESTAMP_MICROS = "local-timestamp-micros"
     DECIMAL_BYTES = "decimal over bytes"
     DECIMAL_FIXED = "decimal over fixed"
-    UUID_TEXT = "uuid over string"
-    UUID_FIXED = "uuid over fixed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from segment_reader.kernels.words import load_64, store_64
 from tiering.values.avro.memory import byte
 from tiering.values.avro.reading import COPY_SLACK
 
-__all__ = ["WRITE_SLACK", "put_big_endian", "put_decimal", "put_number", "put_uuid_text"]
+__all__ = ["WRITE_SLACK", "put_big_endian", "put_decimal", "put_number"]
 
 WRITE_SLACK: Final = COPY_SLACK
 
@@ -83,19 +83,3 @@ def put_decimal(target: Int, at: Int, source: Int) -> Int:
     size = bits // 8 + 1
     store_byte(target, at, size << 1)
     return put_big_endian(target, at + 1, source, size)
-
-
-@called
-def put_uuid_text(target: Int, at: Int, source: Int) -> Int:
-    """16 bytes as a string in the form of RFC 9562, with its length."""
-    store_byte(target, at, 72)
-    at += 1
-    for i in range(16):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            store_byte(target, at, 45)
-            at += 1
-        one = byte(source, i)
-        for digit in (one >> 4, one & 15):
-            store_byte(target, at, digit + (48 if digit < 10 else 87))
-            at += 1
-    return np.int64(at)
