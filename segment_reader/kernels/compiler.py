@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
 import numba.extending
 from numba import types
+
+from segment_reader.kernels.source_stamp import source_stamp
 
 __all__ = [
     "BYTES",
@@ -63,18 +66,23 @@ def compiled(signature: object) -> Callable[[Callable[_P, _R]], Callable[_P, _R]
     """Compile with an explicit signature, so that no call ever compiles a second variant.
 
     The machine code is cached beside the module or, where that is read-only, in the user's cache
-    directory, so that new worker processes only load it. Where neither can be written, each
-    process compiles for itself.
+    directory, so that new worker processes only load it, until the source of the kernel or of
+    anything that it is made of changes. Where neither can be written, each process compiles for
+    itself.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        options = {"nogil": True, "error_model": "numpy"}
+        made = _njit(nogil=True, error_model="numpy")(function)
         try:
-            made = _njit(signature, cache=True, **options)(function)
+            made.enable_caching()
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            made = _njit(signature, **options)(function)
+        else:  # numba itself looks at the kernel's own file, and not at those of its parts
+            index = made._cache._cache_file
+            index._source_stamp = (index._source_stamp, source_stamp(inspect.getfile(function)))
+        made.compile(signature)
+        made.disable_compile()
         return cast(Callable[_P, _R], made)
 
     return decorate
