@@ -45,8 +45,11 @@ def registry() -> Iterator[LocalSchemaRegistry]:
 @pytest.fixture
 def tier(tmp_path: Path, registry: LocalSchemaRegistry) -> Iterator[TierStack]:
     # A grace of nothing: what is proven is retired at once.
-    config = default_config(tmp_path / "tier", engine=EngineConfig(retire_grace_ms=0))
-    object.__setattr__(config, "registry", RegistryConfig(url=registry.url))
+    config = default_config(
+        tmp_path / "tier",
+        engine=EngineConfig(retire_grace_ms=0),
+        registry=RegistryConfig(url=registry.url),
+    )
     with TierStack(config, tmp_path / "tier", with_kafka=True) as running:
         yield running
 

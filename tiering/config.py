@@ -240,6 +240,7 @@ def default_config(
     namespace: str = "kafka",
     service: ServiceConfig | None = None,
     engine: EngineConfig | None = None,
+    registry: RegistryConfig | None = None,
 ) -> TierConfig:
     """The configuration of a tier that lives in `directory`, unless told otherwise.
 
@@ -258,6 +259,7 @@ def default_config(
         namespace=namespace,
         service=service,
         engine=engine or EngineConfig(),
+        registry=registry or RegistryConfig(),
     )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tiering.cli.exit_codes import OK
 from tiering.cli.output import print_json
 from tiering.cli.tier_options import DEFAULT_DIRECTORY, run_stack
-from tiering.config import default_config
+from tiering.config import RegistryConfig, default_config
+from tiering.local.schema_registry import LocalSchemaRegistry
 from tiering.local.tier_stack import TierStack
 
 __all__ = ["add_arguments", "run"]
@@ -40,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a broker property; may be given several times",
     )
+    registry = parser.add_mutually_exclusive_group()
+    registry.add_argument(
+        "--registry", metavar="URL", help="a schema registry: topics that it knows get typed tables"
+    )
+    registry.add_argument(
+        "--with-registry", action="store_true", help="start a schema registry, in memory, too"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -50,29 +60,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Until Ctrl-C (130) or SIGTERM (0)."""
     directory: Path = options.dir.resolve()
-    config = default_config(directory, store=options.store, namespace=options.namespace)
-    stack = TierStack(
-        config,
-        directory,
-        with_kafka=True,
-        kafka_port=options.kafka_port,
-        kafka_properties=dict(options.kafka_property),
-    )
-    run_stack(stack, _print_json if options.json else _print)
+    with ExitStack() as running:
+        url: str = options.registry or ""
+        if options.with_registry:
+            url = running.enter_context(LocalSchemaRegistry()).url
+        config = default_config(
+            directory,
+            store=options.store,
+            namespace=options.namespace,
+            registry=RegistryConfig(url=url),
+        )
+        stack = TierStack(
+            config,
+            directory,
+            with_kafka=True,
+            kafka_port=options.kafka_port,
+            kafka_properties=dict(options.kafka_property),
+        )
+        show = _print_json if options.json else _print
+        run_stack(stack, lambda started: show({**started.describe(), "registry": url}))
     return OK
 
 
-def _print_json(stack: TierStack) -> None:
-    print_json(stack.describe())
+def _print_json(where: Mapping[str, Any]) -> None:
+    print_json(where)
 
 
-def _print(stack: TierStack) -> None:
-    where = stack.describe()
+def _print(where: Mapping[str, Any]) -> None:
     catalog = ", ".join(f"{key}={value}" for key, value in where["catalog"].items())
     print(f"Kafka       {where['bootstrap_servers']}")
     print(f"catalog     {catalog}")
     print(f"namespace   {where['namespace']}")
     print(f"store       {where['store']}")
+    if where["registry"]:
+        print(f"registry    {where['registry']}")
     print(f"logs        {Path(where['dir']) / 'logs'}")
     print("Topics with remote.storage.enable=true are tiered, segment by segment as they roll")
     print("(local.retention.ms=1000 on a topic makes that quick). Ctrl-C stops it.", flush=True)
