@@ -610,6 +610,26 @@ class TestCommand:
         assert offsets(tier) == [0, 1, 3, 4, 5, 6, 7]
         assert_served(tier, made)
 
+    def test_where_bad_ones_are_kept_unknown_schemas_are_waited_for(
+        self,
+        tier: SoleCopyTier,
+        registry: KnownSchemas,
+        where: list[str],
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        made = tiered(tier, segment(0, 60))
+        file = tier.directory / CONFIG_FILE
+        settings = file.read_text().replace('"error"', '"wait"').replace('"dlq"', '"raw"')
+        file.write_text(settings)
+        assert main(["dlq", "replay", "orders", *where]) == 3
+        assert f"schema {LATE}" in capsys.readouterr().err
+        assert main(["dlq", "replay", "orders", "--class", "no_schema_id", *where]) == 0
+        assert offsets(tier, "orders__dlq") == [o for o in range(60) if is_late(o)]
+        registry.avro[LATE] = WIDER
+        assert main(["dlq", "replay", "orders", *where]) == 0
+        assert offsets(tier) == list(range(60))
+        assert_served(tier, made)
+
     @pytest.mark.parametrize(
         ("arguments", "code", "says"),
         [

@@ -124,8 +124,14 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _bearing_unknown(config: TierConfig, topic: str) -> TierConfig:
-    """A record whose schema is still unknown stays where it is; the others needn't wait for it."""
-    patient = replace(config.topic(topic), on_unknown_schema="error")
+    """A record whose schema is still unknown stays where it is; the others needn't wait for it.
+
+    Where bad records are kept as rows it wouldn't stay: there the topic's own setting holds.
+    """
+    own = config.topic(topic)
+    if own.on_error == "raw":
+        return config
+    patient = replace(own, on_unknown_schema="error")
     return replace(config, topics={**config.topics, topic: patient})
 
 
