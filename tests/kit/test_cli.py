@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 from kit_processes import alive, descendants
 from native_segments import Segment, in_batches, some_records
 from polling import eventually
@@ -225,17 +226,20 @@ def test_up_says_where_everything_is_and_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     up = subprocess.Popen(
-        [*ONECOPY, "up", "--dir", str(tmp_path), "--json"], stdout=subprocess.PIPE, text=True
+        [*ONECOPY, "up", "--dir", str(tmp_path), "--with-registry", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert up.stdout is not None
         told = json.loads(up.stdout.readline())
+        assert requests.get(f"{told['registry']}/subjects", timeout=10).json() == []
         assert {"bootstrap_servers", "service_url", "catalog", "namespace", "warehouse"} <= set(
             told
         )
         assert {"name", "uri", "warehouse"} <= set(told["catalog"])
         started = descendants(up.pid)
-        assert len(started) >= 3
+        assert len(started) >= 4
         up.send_signal(number)
         assert up.wait(60) == code
     finally:
