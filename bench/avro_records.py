@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.records import LARGE
+from bench.records import DISTINCT
 
 __all__ = ["EVENT_COLUMNS", "EVENT_SCHEMA", "AvroEvents", "register"]
 
@@ -30,23 +30,23 @@ EVENT_SCHEMA: Final = json.dumps(
         "fields": [{"name": name, "type": kind} for name, kind, _ in _FIELDS],
     }
 )
-"""What `bench.records.LARGE` is encoded with."""
+"""What `bench.records.DISTINCT` is encoded with."""
 EVENT_COLUMNS: Final = {name: column for name, _, column in _FIELDS}
 """The same as Spark's columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroEvents:
-    """`LARGE` behind a schema's id."""
+    """`DISTINCT` behind a schema's id."""
 
     schema_id: int
     name: str = "512 bytes of Avro, 16 fields"
-    value_bytes: int = LARGE.value_bytes + 5
+    value_bytes: int = DISTINCT.value_bytes + 5
 
     def records(self, start: int, count: int) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of `count` records; the same ones for the same arguments."""
         prefix = b"\0" + self.schema_id.to_bytes(4, "big")
-        for key, value in LARGE.records(start, count):
+        for key, value in DISTINCT.records(start, count):
             yield key, prefix + value
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGE", "SMALL", "RecordForm", "Records"]
+__all__ = ["DISTINCT", "LARGE", "SMALL", "RecordForm", "Records"]
 
 _POOL: Final = 8192
 _FIRST_MS: Final = 1_750_000_000_000
+_SENTENCE_END: Final = 6
 _SEED: Final = 20_260_101
 _WORDS: Final = (
     b"checkout search product basket account payment shipping review invoice coupon "
@@ -50,12 +51,15 @@ class RecordForm:
     Attributes:
         value_bytes: length of every value.
         words, noise: lengths of the string fields that hold words, and hexadecimal noise.
+        distinct: whether noise and sentences never come again; otherwise all but the numbers
+            repeats after 8,192 records, at other places of each field.
     """
 
     name: str
     value_bytes: int
     words: tuple[int, ...]
     noise: tuple[int, ...]
+    distinct: bool = False
 
     def records(self, start: int, count: int) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of `count` records; the same ones for the same arguments."""
@@ -76,9 +80,27 @@ class RecordForm:
             shift = int(numbers[0] // _POOL) * 7 * (at + 1)
             rows[:, at : at + width] = np.roll(pool[:, at : at + width], shift, axis=0)[:n]
             at += width
+        if self.distinct:
+            self._make_distinct(rows, int(numbers[0]))
         rows[:, :6] = _varints(numbers + (1 << 36), 6)
         rows[:, 6:12] = _varints(numbers * 3 + _FIRST_MS, 6)
         return rows
+
+    def _make_distinct(self, rows: _Bytes, first: int) -> None:
+        """New noise, and new ends of all sentences that are long enough."""
+        chance = np.random.default_rng([_SEED, first])
+        at = self._first_text()
+        for length in (*self.words, *self.noise):
+            end = at + _prefix_bytes(length) + length
+            start = end - (length if length in self.noise else _SENTENCE_END)
+            if length in self.noise or length >= 4 * _SENTENCE_END:
+                digits = chance.integers(0, 16, (len(rows), end - start))
+                rows[:, start:end] = np.frombuffer(b"0123456789abcdef", np.uint8)[digits]
+            at = end
+
+    def _first_text(self) -> int:
+        texts = sum(length + _prefix_bytes(length) for length in (*self.words, *self.noise))
+        return self.value_bytes - texts
 
     def _widths(self) -> list[int]:
         """Encoded bytes per field: id, time, double, int, boolean, and the strings."""
@@ -131,6 +153,7 @@ LARGE: Final = RecordForm(
     words=(2, 10, 12, 14, 24, 62, 80),
     noise=(16, 32, 32, 192),
 )
+DISTINCT: Final = replace(LARGE, name="512 bytes, 16 fields, all distinct", distinct=True)
 SMALL: Final = RecordForm(
     name="120 bytes, 16 fields", value_bytes=120, words=(2, 4, 6, 6, 8, 10), noise=(4, 8, 16, 16, 6)
 )
