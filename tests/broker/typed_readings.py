@@ -113,9 +113,9 @@ def check_rows(found: Rows, wanted: Rows, where: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """UUIDs are their bytes in a table."""
+    """UUIDs are text in a table, as they are in the values."""
     if isinstance(value, UUID):
-        return value.bytes
+        return str(value)
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
