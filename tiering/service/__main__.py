@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tiering.config import TierConfig
+from tiering.conversion.worker_memory import keep_freed_memory
 from tiering.errors import BadInput, TieringError
 from tiering.service.server import read_token, run
 from tiering.service.table_views import LoadTable
@@ -23,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    keep_freed_memory()  # units are some megabytes each, made and dropped all the time
     try:
         run(
             open_store(options.store),
