@@ -444,3 +444,51 @@ def test_compaction(
     for reader in ("pyiceberg", "duckdb"):
         found = rows_in(READERS[reader](tier, "keyed", spark, duckdb))
         check_rows(found, expected_rows(made.topic, made.said, AVRO_COLUMNS, key="key"), reader)
+
+
+def test_kill_minus_nine_while_records_are_saved(
+    tier: TypedTier, written: Written, spark: SparkSession, java: StockClient
+) -> None:
+    """The engine dies around the commit of bad records, then while it saves a dropped column."""
+    tier.engine.stop()
+    made, values = avro(tier, "crashing")
+    cut = (7, 20, 21)
+    rows = [
+        (0, record_of(i, None, (values.cut if i in cut else values.value)(AVRO_FIRST, i)))
+        for i in range(60)
+    ]
+    produce(tier, made.topic, "zstd", rows)
+    tier.seal(made.topic, record_of(60, None, values.value(AVRO_FIRST, 60)))
+    tier.wait_tiered("crashing", made.topic.ends, 60)
+    for step in ("buried", "committed"):
+        killed_at(tier, step)
+    tier.engine.start()
+    tier.wait_sole_copy(made.topic)
+    dead = rows_in(READERS["pyiceberg"](tier, "crashing__dlq", None, None))
+    assert sorted(offset for _, offset in dead) == list(cut)
+    found = rows_in(READERS["pyiceberg"](tier, "crashing", None, None))
+    check_rows(found, expected_rows(made.topic, made.said, FIRST_COLUMNS), "pyiceberg")
+
+    tier.engine.stop()
+    table = foreign.spark_name(tier.config, "crashing")
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN item")
+    for step in ("rescued", "rescue_recorded"):
+        killed_at(tier, step)
+        check_read(tier, java, made.topic)
+    tier.engine.start()
+    eventually(
+        lambda: "until then" not in (said := tier.problem("crashing")) and "item" in said,
+        90,
+        what="the dropped column is saved",
+        details=lambda: f"{tier.heartbeat()}\n{tier.engine.tail()}",
+    )
+    foreign.rewrite_data_files(spark, table)
+    foreign.expire_snapshots(spark, table)
+    forget_everything(tier)
+    check_read(tier, java, made.topic)
+
+
+def killed_at(tier: TypedTier, step: str) -> None:
+    """The engine starts, comes to that step and kills itself there."""
+    tier.engine.start(crash_at=step, wait=False)
+    tier.engine.wait_crashed(180)
