@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from known_schemas import KnownSchemas, avro_value
-from native_segments import Rec, Segment, in_batches
+from native_segments import Batch, Rec, Segment, in_batches
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import StringType
 from sole_copy import SoleCopyTier, assert_served, settled
@@ -177,6 +177,32 @@ def test_bytes_that_do_not_come_back_are_kept(tier: SoleCopyTier) -> None:
     assert [row["kafka_value"] for row in found] == [long_varint, None, None, None, blocks]
     assert (found[0]["id"], found[0]["item"]) == (1, "x")
     assert found[4]["tags"] == ["a", "b"]
+
+
+def test_odd_but_legal_batches(tier: SoleCopyTier) -> None:
+    """Gaps, nulls, log-append time, repeated headers, a value of a megabyte, every codec."""
+    huge = order(40, item="x" * 1_000_000)
+    odd = (("h", None), ("h", b""), ("h", b"again"))
+    batches = [
+        Batch(records=[orders(0, 1)[0], orders(5, 1)[0], *orders(9, 2)], last_offset=14),
+        Batch(records=[replace(r, headers=odd, key=b"") for r in orders(15, 5)], log_append=True),
+        Batch(records=[replace(r, timestamp_ms=-1) for r in orders(20, 5)], codec="gzip"),
+        Batch(records=[Rec(offset=30, value=b""), Rec(offset=31, value=None), *orders(32, 2)]),
+        Batch(records=[Rec(offset=40, value=avro_value(1, ORDER, huge))], codec="zstd"),
+        Batch(records=orders(50, 4), producer=7),
+    ]
+    made = Segment(batches=batches)
+    made.store(tier.store)
+    retired(tier, made)
+    found = rows(tier)
+    wanted = [r.offset for r in all_records(made) if r.value != b""]
+    assert [r["kafka_offset"] for r in found] == wanted
+    assert [r["id"] for r in found] == [None if o == 31 else o for o in wanted]
+    assert {r["kafka_value"] for r in found} == {None}
+    assert len(next(r for r in found if r["kafka_offset"] == 40)["item"]) == 1_000_000
+    (dead,) = rows(tier, "orders__dlq")
+    assert (dead["kafka_offset"], dead["kafka_value"]) == (30, b"")
+    assert dead["error_class"] == "no_schema_id"
 
 
 class TestBadRecords:
