@@ -69,7 +69,8 @@ dead letters, stop the topic, or are kept as they are."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartPlan:
-    """What is to be made of a topic's values (or keys); `schema_id` is `schema_latest`'s."""
+    """What is to be made of a topic's values (or keys); `schema_id` is the one of all of
+    them, where their mode says that there is one."""
 
     mode: PartMode = "raw"
     schema_id: int = -1

@@ -11,15 +11,11 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
-    BinaryType,
-    IcebergType,
     IntegerType,
     ListType,
     LongType,
     NestedField,
-    StringType,
     StructType,
-    TimestamptzType,
 )
 
 from tiering.errors import FatalError
@@ -38,13 +34,6 @@ __all__ = ["FieldIds", "TableColumns", "field_ids"]
 
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 _NO_TIMESTAMP_MS: Final = -1
-_ARROW_TYPES: Final[dict[type[IcebergType], Any]] = {
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    TimestamptzType: pa.timestamp("us", tz="UTC"),
-    BinaryType: pa.binary(),
-    StringType: pa.string(),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +152,7 @@ def _table_columns(schema_json: str, properties: tuple[tuple[str, str], ...]) ->
     schemas = stored_schemas(dict(properties))
     bound = {number for stored in schemas.values() for number in stored.columns.values()}
     fields = [
-        _kafka_field(f) if f.field_id in _SOURCES else arrow_field(f)
+        arrow_field(_kafka_field(f) if f.field_id in _SOURCES else f)
         for f in schema.fields
         if f.field_id in _KAFKA_IDS or f.field_id in bound
     ]
@@ -175,38 +164,28 @@ def _table_columns(schema_json: str, properties: tuple[tuple[str, str], ...]) ->
     return columns
 
 
-def _kafka_field(field: NestedField) -> Any:
-    return pa.field(
-        field.name,
-        _arrow_type(field),
-        nullable=not field.required,
-        metadata={b"PARQUET:field_id": str(field.field_id).encode()},
-    )
-
-
-def _arrow_type(field: NestedField) -> Any:
+def _kafka_field(field: NestedField) -> NestedField:
+    """One of Kafka's own columns, of headers what Kafka has of them. Raises FatalError where
+    records don't fit its type."""
     kind = field.field_type
     known = raw_schema().find_type(field.field_id)
     if isinstance(kind, ListType) and isinstance(known, ListType):
-        return pa.list_(_header_field(kind))
+        return field.model_copy(update={"field_type": _kafka_headers(kind)})
     widened = isinstance(known, IntegerType) and isinstance(kind, LongType)
     if kind != known and not widened:
         raise FatalError(f"column {field.name} has become {kind}; Kafka's records have {known}")
-    return _ARROW_TYPES[type(kind)]
+    return field
 
 
-def _header_field(kind: ListType) -> Any:
+def _kafka_headers(kind: ListType) -> ListType:
     if not isinstance(kind.element_type, StructType):
         raise FatalError(f"the headers' elements have become {kind.element_type}")
-    ids = field_ids()
-    known = [
-        f for f in kind.element_type.fields if f.field_id in (ids.header_key, ids.header_value)
-    ]
-    return pa.field(
-        "element",
-        pa.struct([_kafka_field(child) for child in known]),
-        nullable=not kind.element_required,
-        metadata={b"PARQUET:field_id": str(kind.element_id).encode()},
+    ids = (field_ids().header_key, field_ids().header_value)
+    known = (_kafka_field(f) for f in kind.element_type.fields if f.field_id in ids)
+    return ListType(
+        element_id=kind.element_id,
+        element_type=StructType(*known),
+        element_required=kind.element_required,
     )
 
 

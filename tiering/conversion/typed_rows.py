@@ -26,8 +26,6 @@ from tiering.values.written_values import bound_codec
 
 __all__ = ["BadRecords", "TypedRecords", "TypedRows", "UnknownSchemas"]
 
-_JSON_SCHEMA: Final = 0
-"""Schema id of JSON text without a schema."""
 _NO_PREFIX: Final = "no_schema_id"
 _UNKNOWN: Final = "unknown_schema"
 _REFUSED: Final = "incompatible_schema"
@@ -140,7 +138,8 @@ class _PartRows:
 
     Attributes:
         kept: which ones must be kept as they are.
-        columns: typed columns by field id.
+        why: (cause, reason) of the bad ones, by place.
+        pieces: typed columns of the rows at some places, for each schema.
     """
 
     values: Any
@@ -161,7 +160,6 @@ class TypedRows:
 
     def __init__(self, columns: TableColumns, typed: TypedValues) -> None:
         self._columns = columns
-        self._typed = typed
         self._unknown = frozenset(typed.unknown)
         self._fields = [columns.arrow.field(i) for i in columns.typed]
         plans: dict[Part, PartPlan] = {"value": typed.value, "key": typed.key}
@@ -258,8 +256,7 @@ class TypedRows:
 def _ids(plan: PartPlan, values: Any, there: Bools) -> npt.NDArray[np.int32]:
     if plan.mode == "schema_id_prefix":
         return schema_ids(values)
-    schema_id = _JSON_SCHEMA if plan.mode == "json" else plan.schema_id
-    return np.where(there, schema_id, NO_SCHEMA).astype(np.int32)
+    return np.where(there, plan.schema_id, NO_SCHEMA).astype(np.int32)
 
 
 def _payloads(stored: StoredSchema, values: Any, places: npt.NDArray[np.int64]) -> Any:

@@ -52,7 +52,8 @@ class Schemas(Protocol):
     must wait."""
 
     def plan(self, topic: str, state: TableState) -> TypedValues | None:
-        """What workers must know of a topic; None where its records are kept as they are."""
+        """What workers must know of a topic, but for where its bad records go; None where its
+        records are kept as they are."""
 
     def learn(self, topic: str, state: TableState, schemas: Collection[tuple[Part, int]]) -> None:
         """Bring schemas that values were written with into the topic's table."""

@@ -63,9 +63,11 @@ class TypedConversion:
         if self._schemas is None:
             return TopicValues()
         typed = self._schemas.plan(topic, state)
-        if typed is None or typed.dead_letters is None:
+        buried = None if typed is None else self._schemas.buried(topic, state)
+        if typed is None or buried is None:
             return TopicValues(typed=typed)
-        return TopicValues(typed=typed, dead_letters=self._schemas.buried(topic, state))
+        typed = replace(typed, dead_letters=self._tables.target(buried))
+        return TopicValues(typed=typed, dead_letters=buried)
 
     def dead_letters(self, topic: str, state: TableState) -> TableState:
         """The table of a topic's bad records as it is now."""

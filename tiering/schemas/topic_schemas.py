@@ -28,6 +28,7 @@ __all__ = ["Registry", "TopicSchemas"]
 
 _PARTS: Final[tuple[Part, Part]] = ("value", "key")
 _JSON_SCHEMA: Final = 0
+"""Schema id of JSON text without a schema; registries count from 1."""
 _UNKNOWN_S: Final = 60.0
 """So long records of an unknown schema are bad ones, where they don't wait: then it is asked for
 again."""
@@ -65,23 +66,21 @@ class TopicSchemas:
         self._unknown: dict[tuple[str, Part, int], float] = {}
 
     def plan(self, topic: str, state: TableState) -> TypedValues | None:
-        """How a topic's values and keys become columns; None where they are kept as they are.
+        """How a topic's values and keys become columns, but for where its bad records go; None
+        where they are kept as they are.
 
         Raises TransientError while the registry can't say, BadInput where the settings can't be
         followed: the topic waits.
         """
-        config = self._config.topic(topic)
         sources = {part: self._source(topic, part, state) for part in _PARTS}
         if all(source.mode == "raw" for source in sources.values()):
             return None
         plans = {part: self._part_plan(part, source, state) for part, source in sources.items()}
-        buried = self._tables.dead_letters(topic, state.topic_id)
         return TypedValues(
             value=plans["value"],
             key=plans["key"],
-            on_error=config.on_error,
+            on_error=self._config.topic(topic).on_error,
             unknown=self._known_to_be_unknown(state.topic_id),
-            dead_letters=None if buried is None else self._tables.target(buried),
         )
 
     def learn(self, topic: str, state: TableState, schemas: Collection[tuple[Part, int]]) -> None:
@@ -144,12 +143,11 @@ class TopicSchemas:
         if self._registry is None:
             raise BadInput(f"{part} = schema_latest needs a registry: set registry.url")
         try:
-            registered: RegisteredSchema | str = self._registry.latest(source.subject)
+            registered = self._registry.latest(source.subject)
         except NotFound as error:
             raise TransientError(f"the registry has no subject {source.subject}") from error
         except UnsupportedSchema as error:
             raise BadInput(f"subject {source.subject}: {error}") from error
-        assert isinstance(registered, RegisteredSchema)  # noqa: S101 - else it has raised
         self._take_in(state, _arrival(part, registered.schema_id, registered, Framing.NONE))
         return PartPlan(mode="schema_latest", schema_id=registered.schema_id)
 

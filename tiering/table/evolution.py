@@ -17,7 +17,7 @@ from pyiceberg.types import IntegerType, NestedField, StructType
 
 from tiering.errors import FatalError
 from tiering.table.column_merge import ColumnMerge, Incompatible, distinct_name, folded
-from tiering.table.schema import raw_schema
+from tiering.table.schema import KEY_SCHEMA_ID_FIELD, SCHEMA_ID_FIELD, raw_schema
 from tiering.table.written_names import (
     KEY_ROOT,
     VALUE_ROOT,
@@ -36,19 +36,23 @@ from tiering.values.stored_schema import (
 )
 
 __all__ = [
-    "KEY_SCHEMA_ID_FIELD",
     "SCHEMAS_BYTES_MAX",
-    "SCHEMA_ID_FIELD",
     "Arrival",
     "Evolution",
     "evolve",
 ]
 
-SCHEMA_ID_FIELD: Final = NestedField(
-    1001, "kafka_schema_id", IntegerType(), doc="id of the schema that the value is written with"
+_SCHEMA_ID: Final = NestedField(
+    SCHEMA_ID_FIELD,
+    "kafka_schema_id",
+    IntegerType(),
+    doc="id of the schema that the value is written with",
 )
-KEY_SCHEMA_ID_FIELD: Final = NestedField(
-    1002, "kafka_key_schema_id", IntegerType(), doc="id of the schema that the key is written with"
+_KEY_SCHEMA_ID: Final = NestedField(
+    KEY_SCHEMA_ID_FIELD,
+    "kafka_key_schema_id",
+    IntegerType(),
+    doc="id of the schema that the key is written with",
 )
 SCHEMAS_BYTES_MAX: Final = 1024 * 1024
 """Of all stored schemas of a table, with the names of their fields: every commit writes them."""
@@ -158,21 +162,21 @@ class _Draft:
 
     def _become_typed(self, part: Part) -> None:
         if not self.stored:
-            if self.last_id >= SCHEMA_ID_FIELD.field_id:
+            if self.last_id >= _SCHEMA_ID.field_id:
                 raise FatalError(
                     f"the table has given field ids up to {self.last_id} to other columns, and "
-                    f"Onecopy needs {SCHEMA_ID_FIELD.field_id} for {SCHEMA_ID_FIELD.name}"
+                    f"Onecopy needs {_SCHEMA_ID.field_id} for {_SCHEMA_ID.name}"
                 )
             self.fields = tuple(map(self._kept_value, self.fields))
-            self._add_own(SCHEMA_ID_FIELD)
+            self._add_own(_SCHEMA_ID)
         if part == "key" and not any(p == "key" for p, _ in self.stored):
             schemas = (*self.metadata.schemas, Schema(*self.fields))
-            if any(KEY_SCHEMA_ID_FIELD.field_id in s.field_ids for s in schemas):
+            if any(_KEY_SCHEMA_ID.field_id in s.field_ids for s in schemas):
                 raise FatalError(
-                    f"another column has the field id {KEY_SCHEMA_ID_FIELD.field_id}, and Onecopy "
-                    f"needs it for {KEY_SCHEMA_ID_FIELD.name}"
+                    f"another column has the field id {_KEY_SCHEMA_ID.field_id}, and Onecopy "
+                    f"needs it for {_KEY_SCHEMA_ID.name}"
                 )
-            self._add_own(KEY_SCHEMA_ID_FIELD)
+            self._add_own(_KEY_SCHEMA_ID)
 
     def _kept_value(self, column: NestedField) -> NestedField:
         if column.field_id != _RAW_VALUE_ID or column.name != "value":
@@ -194,7 +198,7 @@ class _Draft:
             names=names,
             aliases=arrival.aliases,
             reserved=_reserved(self.metadata),
-            last_id=max(self.last_id, KEY_SCHEMA_ID_FIELD.field_id),
+            last_id=max(self.last_id, _KEY_SCHEMA_ID.field_id),
         )
         if part == "value":
             fields = merge.into(VALUE_ROOT, self.fields, schema.fields)
@@ -241,7 +245,7 @@ def _check_same(known: StoredSchema, wanted: StoredSchema) -> None:
 def _reserved(metadata: TableMetadata) -> set[str]:
     """Folded names that no column of a writer's may have, whether they are in use or not."""
     ours = [f.name for f in raw_schema().fields if f.field_id != _RAW_VALUE_ID]
-    ours += [_KEPT_VALUE, SCHEMA_ID_FIELD.name, KEY_SCHEMA_ID_FIELD.name]
+    ours += [_KEPT_VALUE, _SCHEMA_ID.name, _KEY_SCHEMA_ID.name]
     # Iceberg looks up partition fields and columns in one name space.
     partitions = [f.name for spec in metadata.partition_specs for f in spec.fields]
     return {folded(name) for name in (*ours, *_ENGINES_OWN, *partitions)}

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final, Self
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from tiering.conversion.parquet_files import ParquetFile
 from tiering.conversion.partition_split import PartitionSplit
@@ -16,6 +15,7 @@ from tiering.conversion.record_columns import TableColumns
 from tiering.errors import TieringError
 from tiering.store import ObjectStore
 from tiering.tasks import DataFileEntry, TableTarget
+from tiering.values.arrow_fields import arrow_field
 
 __all__ = ["KEPT", "RowFiles", "all_columns"]
 
@@ -23,7 +23,6 @@ KEPT: Final = "kept"
 """What the names of files begin with that hold what is left of others."""
 _OPEN_FILES_MAX: Final = 8
 _DATA: Final = "data"
-_SMALL: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 class RowFiles:
@@ -105,19 +104,4 @@ class RowFiles:
 def all_columns(target: TableTarget) -> TableColumns:
     """Every column that the table has now, also those that others have added."""
     schema = TableColumns.of(target.schema_json).table
-    fields = [_as_read(field) for field in schema_to_pyarrow(schema, include_field_ids=True)]
-    return TableColumns(arrow=pa.schema(fields), table=schema)
-
-
-def _as_read(field: pa.Field) -> pa.Field:
-    """The field with the types that rows are read in (`Projection.arrow`), ids kept throughout."""
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_as_read(child) for child in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_as_read(kind.key_field), _as_read(kind.item_field))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = pa.list_(_as_read(kind.value_field))
-    else:
-        kind = _SMALL.get(kind, kind)
-    return field.with_type(kind)
+    return TableColumns(arrow=pa.schema([arrow_field(f) for f in schema.fields]), table=schema)

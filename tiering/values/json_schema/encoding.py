@@ -16,6 +16,7 @@ from tiering.values.codec import Fault
 from tiering.values.json_schema.layout import Form, Node, Property
 from tiering.values.json_schema.text_writing import bracketed, prefixed, quoted
 from tiering.values.json_text import document_faults
+from tiering.values.list_elements import list_elements, validity
 from tiering.values.payload_bytes import payload_bytes
 from tiering.values.pieces import Pieces, joined
 
@@ -54,7 +55,7 @@ class DocumentWriter:
         texts = payload_bytes(column if node.form is not Form.INTEGER else column.cast(pa.string()))
         if node.form is Form.STRING:
             return quoted(texts.data, texts.starts, texts.ends)
-        valid = _valid(column)
+        valid = validity(column)
         if node.form is Form.JSON:
             self._refuse(valid & (document_faults(texts) != Fault.NONE), rows)
         return prefixed(b"", texts.data, texts.starts, texts.ends, valid)
@@ -78,7 +79,7 @@ class DocumentWriter:
         self, prefix: bytes, node: Node, column: pa.Array, rows: _Int64s, *, nulls: bool
     ) -> list[Pieces]:
         made = self.value(node, column, rows)
-        valid = _valid(column)
+        valid = validity(column)
         parts = [prefixed(prefix, made.data, made.offsets[:-1], made.offsets[1:], valid)]
         if nulls and not valid.all():
             starts = np.full(len(valid), 9, dtype=np.int64)
@@ -88,7 +89,7 @@ class DocumentWriter:
     def _elements(self, node: Node, column: pa.Array, rows: _Int64s) -> Pieces:
         assert node.inside is not None  # noqa: S101 - maps and arrays have it
         is_map = node.form is Form.MAP
-        counts, children = _children(column, is_map)
+        counts, children = list_elements(column)
         bounds = np.zeros(len(counts) + 1, dtype=np.int64)
         np.cumsum(counts, out=bounds[1:])
         inside = np.repeat(rows, counts)
@@ -123,25 +124,3 @@ class DocumentWriter:
     def _refuse(self, bad: _Bools, rows: _Int64s) -> None:
         if bad.any():
             self.unwritable[rows[bad]] = True
-
-
-def _valid(column: pa.Array) -> _Bools:
-    found: _Bools = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
-
-
-def _children(column: pa.Array, is_map: bool) -> tuple[_Int64s, list[pa.Array]]:
-    """How many elements each list or map has, and the elements of all. A null has none."""
-    children = [column.keys, column.items] if is_map else [column.values]
-    if not len(column):
-        return np.zeros(0, dtype=np.int64), [each.slice(0, 0) for each in children]
-    at = column.offset * np.dtype(np.int32).itemsize
-    raw = np.frombuffer(column.buffers()[1], dtype=np.int32, count=len(column) + 1, offset=at)
-    offsets = raw.astype(np.int64)
-    counts = np.where(_valid(column), np.diff(offsets), 0)
-    total = int(counts.sum())
-    if total == offsets[-1] - offsets[0]:
-        return counts, [each.slice(offsets[0], total) for each in children]
-    before = np.cumsum(counts) - counts
-    places = np.arange(total) + np.repeat(offsets[:-1] - before, counts)
-    return counts, [each.take(pa.array(places)) for each in children]

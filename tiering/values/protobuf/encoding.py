@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tiering.values.list_elements import list_elements, validity
 from tiering.values.payload_bytes import payload_bytes
 from tiering.values.pieces import Pieces, joined
 from tiering.values.protobuf.json_values import json_payload
@@ -43,21 +44,21 @@ class MessageWriter:
             if field.repeated:
                 made[field.number] = self._list(field, column, rows)
             else:
-                present = _valid(column)
+                present = validity(column)
                 made[field.number] = self._field(
                     field, column, present, rows, defaults=not field.implicit
                 )
         return joined([made[number] for number in sorted(made)], len(rows))
 
     def _list(self, field: Field, column: pa.Array, rows: _Int64s) -> Pieces:
-        counts, children = _elements(column, field)
+        counts, children = list_elements(column)
         bounds = np.zeros(len(counts) + 1, dtype=np.int64)
         np.cumsum(counts, out=bounds[1:])
         inside = np.repeat(rows, counts)
         always = np.ones(len(inside), dtype=np.bool_)
         for each in children:
             if each.null_count:
-                self.unwritable[inside[~_valid(each)]] = True
+                self.unwritable[inside[~validity(each)]] = True
         if field.is_map:
             assert field.message is not None  # noqa: S101 - what makes it a map
             parts = [
@@ -142,10 +143,10 @@ class MessageWriter:
     def _enum_bits(self, field: Field, column: pa.Array, rows: _Int64s) -> _Int64s:
         assert field.enumeration is not None  # noqa: S101 - what makes it an enum
         places = pc.index_in(column, pa.array(field.enumeration.names, pa.string()))
-        self._refuse(_valid(column) & ~_valid(places), rows)
+        self._refuse(validity(column) & ~validity(places), rows)
         numbers = np.array(field.enumeration.numbers, dtype=np.int64)
         found = numbers[places.fill_null(0).to_numpy()]
-        return np.where(_valid(places), found, 0)
+        return np.where(validity(places), found, 0)
 
     def _unsigned_bits(self, column: pa.Array, rows: _Int64s) -> _Int64s:
         whole = column.fill_null(0)
@@ -161,11 +162,6 @@ class MessageWriter:
             self.unwritable[rows[bad]] = True
 
 
-def _valid(column: pa.Array) -> _Bools:
-    found: _Bools = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
-
-
 def _spans(field: Field, made: Pieces, present: _Bools) -> Pieces:
     tag = tag_bytes(field.number, 2)
     return span_pieces(tag, made.data, made.offsets[:-1], made.offsets[1:], present)
@@ -176,21 +172,3 @@ def _timestamp_columns(column: pa.Array) -> list[pa.Array]:
     seconds = np.floor_divide(micros, _MICROS)
     nanos = (micros - seconds * _MICROS) * 1000
     return [pa.array(seconds), pa.array(nanos.astype(np.int32))]
-
-
-def _elements(column: pa.Array, field: Field) -> tuple[_Int64s, list[pa.Array]]:
-    """How many elements each list or map has, and the elements of all: values, or keys and items.
-    A null has none."""
-    children = [column.keys, column.items] if field.is_map else [column.values]
-    if not len(column):
-        return np.zeros(0, dtype=np.int64), [each.slice(0, 0) for each in children]
-    at = column.offset * np.dtype(np.int32).itemsize
-    raw = np.frombuffer(column.buffers()[1], dtype=np.int32, count=len(column) + 1, offset=at)
-    offsets = raw.astype(np.int64)
-    counts = np.where(_valid(column), np.diff(offsets), 0)
-    total = int(counts.sum())
-    if total == offsets[-1] - offsets[0]:
-        return counts, [each.slice(offsets[0], total) for each in children]
-    before = np.cumsum(counts) - counts
-    places = np.arange(total) + np.repeat(offsets[:-1] - before, counts)
-    return counts, [each.take(pa.array(places)) for each in children]
